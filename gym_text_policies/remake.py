@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from gym_text.errors import UsageError
 from gym_text.registration import HEAVY, WORDS
-from gym_text_policies.environments import import_module, make_environment
+from gym_text_policies.environments import import_module, make_environment, module_and_id, parse_environment
 
 _SHIPPED = ("gym_text", "gymnasium")
 _MOST = 2000
@@ -55,8 +55,26 @@ def check_owner(record: Mapping[str, Any], imports: Iterable[str] = ()) -> None:
     owner = owner_of(record["id"])
     if not any(_is_in(owner, name) for name in (*_SHIPPED, *imports)):
         module = owner or record.get("module")
-        repair = f"Name that module, as in --import {module}." if module else "No module is known to register it."
+        repair = f"Name that module in imports, as in --import {module}." if module else "No module is known to register it."
         raise UsageError(f"environment {record['id']}: expected one that ships with this package or with Gymnasium. {repair}")
+
+
+def check_chooses_game(environment: str, imports: Iterable[str] = ()) -> None:
+    """Raise `UsageError` unless an environment's name from elsewhere only chooses a game. Only `imports` are imported.
+
+    Args:
+        environment: Its id, with arguments after a question mark.
+        imports: Modules whose environments may be named beside those that ship.
+    """
+    imports = tuple(imports)
+    module, env_id = module_and_id(environment)
+    if module and not any(_is_in(module, name) for name in imports):
+        check_owner({"id": environment.partition("?")[0], "module": module})
+    import_modules(imports)
+    _, arguments = parse_environment(environment)
+    check_owner({"id": env_id}, imports)
+    if _is_in(owner_of(env_id), *_SHIPPED):
+        check_plain(env_id, arguments)
 
 
 def owner_of(env_id: str) -> str:

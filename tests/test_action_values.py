@@ -155,7 +155,7 @@ def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, m
     monkeypatch.setitem(gym.registry, "Unnamed-v0", EnvSpec("Unnamed-v0", "unnamed_games:Unnamed"))
     (episode,) = played(GOTO)
     other = dataclasses.replace(episode, environment={**episode.environment, "id": "Unnamed-v0"})
-    with pytest.raises(UsageError, match=r"Name that module, as in --import unnamed_games"):
+    with pytest.raises(UsageError, match=r"Name that module in imports, as in --import unnamed_games"):
         list(valued_states([other], Continuing(continue_with="random")))
     assert "unnamed_games" not in sys.modules
 

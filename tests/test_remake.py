@@ -40,7 +40,9 @@ def module(tmp_path, monkeypatch):
 
 def test_a_record_imports_no_module_unless_the_user_names_it(module):
     theirs = record("Theirs-v0", module=module)
-    with pytest.raises(UsageError, match=r"Theirs-v0: expected one that ships .* Name that module, as in --import their_games\."):
+    with pytest.raises(
+        UsageError, match=r"Theirs-v0: expected one that ships .* Name that module in imports, as in --import their_games\."
+    ):
         remake_environment(theirs)
     with pytest.raises(UsageError, match="ships"):
         remake_environment(record("their_games:Theirs-v0", module=module), imports=["gym_text"])

@@ -11,7 +11,9 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
+from gym_text.errors import check_int
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.environments import MOST_STEPS
 from gym_text_policies.policy import text_spec
 
 MOST_UNUSABLE = 5
@@ -34,11 +36,14 @@ class Tally:
     """Counts the unusable answers of an episode.
 
     Args:
-        most: Number of unusable answers in a row after which the episode ends.
+        most: Number of unusable answers in a row after which the episode ends, 1 or more.
+
+    Raises:
+        UsageError: If the number is none.
     """
 
     def __init__(self, most: int = MOST_UNUSABLE) -> None:
-        self.most = most
+        self.most = check_int("max_unusable", most, 1, MOST_STEPS)
         self.total = 0
         """Number of unusable answers so far."""
         self.in_a_row = 0

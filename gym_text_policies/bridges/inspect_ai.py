@@ -7,10 +7,12 @@ gym_text/levels -T environment=CookingWorldText-v0 --model ...``. `player` is th
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from anyio.to_thread import run_sync
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageTool, ChatMessageUser, GenerateConfig
@@ -22,12 +24,12 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.registration import SERVED
 from gym_text.spec import TextSpec
-from gym_text_policies.bridges.answers import MOST_UNUSABLE
-from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally
+from gym_text_policies.bridges.conversation import Conversation, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.panel.worlds import SIZES, Size, the_panel
-from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
+from gym_text_policies.prompts import TOOL_STRATEGY
 from gym_text_policies.prompts.tools import TOOL, called_action, tool_function
 
 MODES = ("text", "tool")
@@ -106,6 +108,8 @@ def panel(
     names = only.split(",") if isinstance(only, str) else list(only or worlds)
     for name in names:
         check_choice("only", name, worlds)
+        if worlds[name].history not in (None, 0):
+            raise UsageError(f"world {name}: expected the history 0 or all, as Inspect plays no other; got {worlds[name].history}.")
     samples = [
         _sample(worlds[name].environment, fold, seed, name, worlds[name].history)
         for name in names
@@ -139,15 +143,15 @@ def player(
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
-    prompt = Prompt(strategy)
-    if prompt.uses_examples or (mode == "tool" and prompt.thinks):
-        raise UsageError(f"strategy: expected one that shows no examples, and in mode tool none that thinks; got {strategy!r}.")
+    if prompt_of(strategy).thinks and mode == "tool":
+        raise UsageError(f"strategy: expected one that does not think, in mode tool; got {strategy!r}.")
+    Tally(max_unusable)  # a number that is none is told before anything is played
     limit = {} if max_steps is None else {"max_episode_steps": max_steps}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
         make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]), **limit)
-        game = Conversation(make_env, level["seed"], strategy, max_unusable=max_unusable)
+        game = await run_sync(functools.partial(Conversation, make_env, level["seed"], strategy, max_unusable=max_unusable))
         try:
             if mode == "tool":
                 state.tools, state.tool_choice = [_act(game.spec)], "any"
@@ -156,8 +160,7 @@ def player(
             while game.end is None and not state.completed:
                 state = await generate(state, tool_calls="none")
                 steps = game.steps
-                answers = _answers(state, game) if mode == "tool" else [ChatMessageUser(content=_played(state, game))]
-                state.messages.extend(answers)
+                state.messages.extend(await run_sync(_called if mode == "tool" else _said, state, game))
                 state.store.set(_STORED, _standing(game))
                 if level.get("history") == 0 and game.steps > steps and game.end is None:
                     state.messages = _chat(game)
@@ -173,12 +176,12 @@ def _chat(game: Conversation) -> list[ChatMessage]:
     return [roles[message["role"]](content=message["content"]) for message in game.chat()]
 
 
-def _played(state: TaskState, game: Conversation) -> str:
+def _said(state: TaskState, game: Conversation) -> list[ChatMessage]:
     """Play the words of the last answer, and return what the model is told."""
-    return game.play(state.output.completion, finish=_FINISH.get(state.output.stop_reason))
+    return [ChatMessageUser(content=game.play(state.output.completion, finish=_FINISH.get(state.output.stop_reason)))]
 
 
-def _answers(state: TaskState, game: Conversation) -> list[ChatMessage]:
+def _called(state: TaskState, game: Conversation) -> list[ChatMessage]:
     """Play the last answer's call, and return the tool's answer. No call, or several, is an unusable answer."""
     calls = state.output.message.tool_calls or []
     usable = len(calls) == 1 and calls[0].function == TOOL and calls[0].parse_error is None

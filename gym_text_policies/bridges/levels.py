@@ -10,7 +10,10 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, module_and_id
+from gym_text_policies.game import MakeEnv
+from gym_text_policies.prompts import STRATEGIES
+from gym_text_policies.remake import check_chooses_game
 from gym_text_policies.run_folders import write_atomically
 
 AGENT = "gym_text"
@@ -31,35 +34,46 @@ def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str
         environment: A name, with arguments as in ``BabyAIText-v0?task=goto``.
         fold: ``train``, ``dev`` or ``test``.
         seeds: Seeds of the levels.
-        strategy: The prompts' template.
+        strategy: The prompts' template: a strategy that ships, and shows no examples.
 
     Raises:
-        UsageError: If there is no such environment or fold, or a seed is not a whole number from 0 on.
+        UsageError: If there is no such environment, fold or strategy, a seed is not a whole number from 0 on, or `begin` would
+            refuse the rows.
     """
-    check_choice("fold", fold, FOLDS)
+    check_choice("strategy", strategy, STRATEGIES)
     rows = []
-    for seed in seeds:
-        level = {**level_row(environment, fold, check_int("seed", seed, 0, MAX_SEED)), "strategy": strategy}
-        game = begin(level)
-        rows.append({**level, "prompt": game.chat()})
-        game.close()
+    module, _ = module_and_id(environment)
+    with _maker(environment, fold, [module] if module else ())() as env:
+        for seed in seeds:
+            level = {**level_row(environment, fold, check_int("seed", seed, 0, MAX_SEED)), "strategy": strategy}
+            rows.append({**level, "prompt": Conversation(lambda: env, level["seed"], strategy).chat()})
     return rows
 
 
-def begin(level: Mapping[str, Any]) -> Conversation:
-    """Begin the episode of a row of `level_rows`.
+def begin(level: Mapping[str, Any], *, imports: Iterable[str] = ()) -> Conversation:
+    """Begin the episode of a row of `level_rows`. The row may come from elsewhere: it imports no module and reads no file.
+
+    Args:
+        level: The row.
+        imports: Modules whose environments a row may name beside those that ship; they are imported.
 
     Raises:
-        UsageError: If a column is missing or wrong.
+        UsageError: If a column is missing or wrong, or the row's environment does more than choose a game.
     """
     missing = sorted({"environment", "fold", "seed"} - level.keys())
     if missing:
         raise UsageError(f"row: expected environment, fold and seed, as level_rows makes them; missing: {', '.join(missing)}.")
-    environment, fold = str(level["environment"]), level["fold"]
+    strategy = level.get("strategy") or "chat"
+    check_choice("strategy", strategy, STRATEGIES)
+    seed = check_int("seed", level["seed"], 0, MAX_SEED)
+    return Conversation(_maker(str(level["environment"]), level["fold"], imports), seed, strategy)
+
+
+def _maker(environment: str, fold: Fold, imports: Iterable[str]) -> MakeEnv:
     check_choice("fold", fold, FOLDS)
+    check_chooses_game(environment, imports)
     check_no_fold("environment", [environment], "rows'")
-    make_env = environment_maker(environment, **fold_arguments(environment, fold))
-    return Conversation(make_env, int(level["seed"]), str(level.get("strategy") or "chat"))
+    return environment_maker(environment, **fold_arguments(environment, fold))
 
 
 def verl_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import skyrl_gym
@@ -17,11 +18,12 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
     Args:
         env_config: Is not used.
         extras: The other columns of the level's row.
+        imports: See `register`.
     """
 
-    def __init__(self, env_config: Any = None, extras: Any = None) -> None:
+    def __init__(self, env_config: Any = None, extras: Any = None, imports: Sequence[str] = ()) -> None:
         super().__init__()
-        self._game = begin(extras or {})
+        self._game = begin(extras or {}, imports=imports)
 
     def init(self, prompt: list[Message]) -> tuple[list[Message], dict[str, Any]]:
         """Return the first messages, which are those of the row."""
@@ -45,7 +47,11 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         self._game.close()
 
 
-def register() -> None:
-    """Let SkyRL find the environment. Call it in each process that plays, before the generator is made."""
-    if AGENT not in skyrl_gym.envs.registration.registry:
-        skyrl_gym.register(id=AGENT, entry_point=f"{__name__}:SkyRLEnv")
+def register(imports: Sequence[str] = ()) -> None:
+    """Let SkyRL find the environment. Call it in each process that plays, before the generator is made.
+
+    Args:
+        imports: Modules whose environments a row may name beside those that ship.
+    """
+    skyrl_gym.envs.registration.registry.pop(AGENT, None)
+    skyrl_gym.register(id=AGENT, entry_point=f"{__name__}:SkyRLEnv", kwargs={"imports": list(imports)})

@@ -7,6 +7,7 @@ bridge by the name ``gym-text-verifiers``: ``vf-eval gym-text-verifiers --env.ta
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import ssl
 from collections.abc import Iterator
@@ -18,14 +19,12 @@ import verifiers.v1 as vf
 from pydantic import Field, model_validator
 from verifiers.v1.dialects.chat import message_to_wire
 
-from gym_text.errors import UsageError
 from gym_text.registration import SERVED
 from gym_text.spec import Observation
 from gym_text_policies.bridges.answers import MOST_UNUSABLE
-from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.conversation import Conversation, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.prompts import Prompt
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
 
@@ -52,8 +51,7 @@ class LevelsConfig(vf.TasksetConfig):
     @model_validator(mode="after")
     def _can_be_played(self) -> Self:
         self.make()
-        if Prompt(self.strategy).uses_examples:
-            raise UsageError(f"strategy: expected one that shows no examples; got {self.strategy!r}.")
+        prompt_of(self.strategy)
         return self
 
     def begin(self, seed: int) -> Conversation:
@@ -110,7 +108,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Play one level to its end, or until the run's own limits stop the player."""
-        conversation = self.taskset.config.begin(task.data.seed)
+        conversation = await asyncio.to_thread(self.taskset.config.begin, task.data.seed)
         try:
             async with agents.player.interaction(task) as interaction:
                 trace = interaction.trace
@@ -119,7 +117,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
                 segment = await interaction.turn([*opening, {"role": "user", "content": text}])
                 while not segment.terminated:
                     finish = next((call.finish_reason for call in reversed(trace.calls) if call.error is None), None)
-                    text = conversation.play(segment.last_reply, finish=finish)
+                    text = await asyncio.to_thread(conversation.play, segment.last_reply, finish=finish)
                     if conversation.end is not None:
                         trace.stop(conversation.end)
                         break

@@ -9,6 +9,7 @@ verl finds it by ``actor_rollout_ref.rollout.agent.agent_loop_config_path``, a Y
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,16 @@ from gym_text_policies.bridges.levels import begin
 
 
 class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
-    """Plays a level: the model answers in words. `gym_text_policies.bridges.answers` has the rule for answers that are none."""
+    """Plays a level: the model answers in words. `gym_text_policies.bridges.answers` has the rule for answers that are none.
+
+    Args:
+        imports: Modules whose environments a row may name beside those that ship; a line of the YAML file.
+        settings: verl's own.
+    """
+
+    def __init__(self, *, imports: Iterable[str] = (), **settings: Any) -> None:
+        super().__init__(**settings)
+        self._imports = tuple(imports)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Play an episode.
@@ -30,7 +40,7 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             sampling_params: For verl's server.
             row: Columns of the level's row.
         """
-        game = await asyncio.to_thread(begin, row["extra_info"])
+        game = await asyncio.to_thread(begin, row["extra_info"], imports=self._imports)
         try:
             return await self._played(game, sampling_params)
         finally:

@@ -1,5 +1,7 @@
 """Levels played by Inspect's own evaluation, with a model that answers by rules or by hand; our episodes as its logs."""
 
+import json
+import threading
 import tomllib
 from dataclasses import replace
 from importlib import import_module
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import bridges.walker  # noqa: F401  a provider of Inspect
 import pytest
+from bridges.noting import threads
 from inspect_ai import eval as evaluate
 from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessageAssistant, ModelOutput, get_model
@@ -16,6 +19,7 @@ from gym_text import UsageError
 from gym_text_policies.bridges.inspect_ai import levels, panel
 from gym_text_policies.cli import main
 from gym_text_policies.data.inspect_logs import write_inspect_logs
+from gym_text_policies.panel.worlds import the_panel
 from gym_text_policies.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +35,8 @@ def runs(tmp_path_factory):
     for mode, strategy in STRATEGIES.items():
         folders[mode] = tmp_path_factory.mktemp(mode)
         command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", mode, "--strategy", strategy]
-        command += ["--history", "all", "--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
+        command += ["--history", "all", "--options", "own_words=true"]
+        command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
         assert main([*command, "--folder", str(folders[mode])]) == 0
     return folders
 
@@ -67,11 +72,16 @@ def test_inspect_and_bench_give_equal_actions_returns_ends_and_prompts(runs, tmp
         won = float(episode.outcome == "won")
         assert score.value == {"success": won, "return": episode.total_reward, "steps": episode.length, "unusable": 0}
         assert score.answer == episode.outcome
-        told = [
-            message["content"] for message in episode.steps[-1].decision.messages if message["role"] in ("system", "user", "tool")
+        asked = [
+            (message["role"], message["content"], json.loads(message.get("call", "null")))
+            for message in episode.steps[-1].decision.messages
         ]
-        assert [message.text for message in sample.messages if message.role != "assistant"][:-1] == told
-    assert {episode.outcome for episode in episodes} == {"won", "truncated"}
+        chat = [
+            (message.role, message.text, call[0].arguments if (call := getattr(message, "tool_calls", None)) else None)
+            for message in sample.messages
+        ]
+        assert chat[:-2] == asked
+    assert {episode.outcome for episode in episodes} == {"won", "truncated"} and "I go forward." in str(asked)
     assert metrics_of(log, "success")["mean"] == 0.75 and set(metrics_of(log, "return")) == {"mean", "stderr"}
 
 
@@ -108,6 +118,27 @@ def test_only_one_call_of_the_tool_plays(tmp_path):
         message.tool_call_id for message in told
     ]
     assert len(asked) == 8 and sample.scores["episode"].value["unusable"] == 7
+
+
+@pytest.mark.parametrize("mode", STRATEGIES)
+def test_no_answer_and_no_call_play_nothing_where_a_game_takes_any_words(tmp_path, mode):
+    talk = "TextArenaTwoPlayers-v0?game=SimpleNegotiation-v0&opponent=scripted:[Deny]"
+    log, _ = played(
+        tmp_path,
+        "levels",
+        environment=talk,
+        episodes=1,
+        mode=mode,
+        strategy="words",
+        script=[ModelOutput.from_content("walker", "")],
+    )
+    assert log.samples[0].scores["episode"].value == {"success": 0.0, "return": 0.0, "steps": 0, "unusable": 5}
+
+
+def test_a_game_begins_and_is_played_outside_of_the_thread_of_inspects_event_loop(tmp_path):
+    threads.clear()
+    played(tmp_path, "levels", environment="Noting-v0?task=goto", episodes=1, script=["turn left"], max_steps=3)
+    assert threads and threading.get_ident() not in threads
 
 
 def test_a_limit_of_inspect_ends_an_episode_that_is_still_scored(tmp_path):
@@ -175,7 +206,9 @@ def test_the_package_names_the_bridge_as_inspect_finds_it():
         ({"episodes": 0}, "episodes: expected"),
         ({"mode": "tools"}, "Did you mean 'tool'"),
         ({"strategy": "few_shot"}, "shows no examples"),
-        ({"mode": "tool", "strategy": "reasoning"}, "none that thinks"),
+        ({"max_unusable": 0}, "max_unusable: expected an integer from 1"),
+        ({"max_unusable": True}, "max_unusable: expected an integer from 1"),
+        ({"mode": "tool", "strategy": "reasoning"}, "does not think"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_played(mistake, message):
@@ -183,3 +216,12 @@ def test_a_mistake_is_told_before_anything_is_played(mistake, message):
         levels(**mistake)
     with pytest.raises(UsageError, match="Did you mean 'GoTo'"):
         panel(only="GoT")
+
+
+def test_a_world_with_some_of_the_history_is_refused(monkeypatch):
+    ours = the_panel()
+    some = {**ours.worlds, "GoTo": replace(ours.worlds["GoTo"], history=3)}
+    monkeypatch.setattr("gym_text_policies.bridges.inspect_ai.the_panel", lambda: replace(ours, worlds=some))
+    with pytest.raises(UsageError, match="world GoTo: expected the history 0 or all, as Inspect plays no other; got 3"):
+        panel()
+    assert len(panel(only="LunarLander").dataset) == 10

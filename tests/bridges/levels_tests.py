@@ -40,7 +40,7 @@ def rows_of(tmp_path, tokenizer, seeds=range(2)):
     return RLHFDataset(data_files=str(tmp_path / "train.parquet"), tokenizer=tokenizer, config=config)
 
 
-def played(tokenizer, row, script, sizes=SIZES):
+def played(tokenizer, row, script, sizes=SIZES, **settings):
     """Return an episode by verl's agent loop; the server says what the script says, and notes what it reads."""
     answers, read = iter(script), []
 
@@ -53,7 +53,7 @@ def played(tokenizer, row, script, sizes=SIZES):
     async def run():
         config = OmegaConf.create({"actor_rollout_ref": {"rollout": sizes}, "data": {}})
         loop = hydra.utils.instantiate(
-            {"_target_": "gym_text_policies.bridges.verl.GymTextAgentLoop"},
+            {"_target_": "gym_text_policies.bridges.verl.GymTextAgentLoop", **settings},
             trainer_config=DictConfigWrap(config=config),
             server_manager=Server(),
             tokenizer=tokenizer,
@@ -140,3 +140,18 @@ def test_a_row_without_a_level_is_refused():
     register()
     with pytest.raises(UsageError, match="missing: environment, fold, seed"):
         skyrl_gym.make("gym_text", env_config={}, extras={})
+
+
+def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenizer, tmp_path):
+    level = {"environment": "bridges.noting:Noting-v0?task=goto", "fold": "train", "seed": 0}
+    message = r"expected one that ships .* as in --import bridges\.noting"
+    register()
+    with pytest.raises(UsageError, match=message):
+        skyrl_gym.make("gym_text", env_config={}, extras=level)
+    with pytest.raises(UsageError, match=message):
+        played(tokenizer, {"extra_info": level}, ["turn left"])
+    assert "bridges.noting" not in sys.modules
+    register(["bridges.noting"])
+    skyrl_gym.make("gym_text", env_config={}, extras=level).close()
+    output, _ = played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
+    assert output.extra_fields["reward_extra_info"]["steps"] == 3

@@ -3,21 +3,22 @@
 import json
 import signal
 import sys
+import threading
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import gymnasium as gym
 import llama_server
 import pytest
+from bridges.noting import threads
 from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from pydantic import ValidationError
 from serving import serving
 
 from gym_text import EngineError
-from gym_text.wrappers import History
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.bridges.verifiers import Levels, LevelsConfig
-from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.environments import environment_maker
 
 ROOT = Path(__file__).parents[2]
 ADAPTER = ROOT / "gym_text_policies/training/adapters/babyai-sft"
@@ -69,6 +70,12 @@ def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
     assert all(one == other for one, other in groups) and len({one for one, _ in groups}) == 2
 
 
+def test_a_game_begins_and_is_played_outside_of_the_thread_of_verifiers_event_loop(served, tmp_path):
+    threads.clear()
+    (episode,) = evaluate(tmp_path, served, "--env.taskset.environment", "Noting-v0?task=goto", "-n", "1")
+    assert episode["ok"] and threads and threading.get_ident() not in threads
+
+
 def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_path):
     (episode,) = evaluate(tmp_path, served, "--env.taskset.fold", "test", "-n", "1", "--env.player.max-turns", "2")
     (trace,) = episode["traces"]
@@ -90,16 +97,18 @@ def test_a_system_prompt_given_to_verifiers_replaces_ours(served, tmp_path):
     assert (said(trace, "system"), said(trace, "user")[0]) == (["Say: go forward."], LevelsConfig().begin(0).messages()[1])
 
 
-def test_the_conversation_is_that_of_the_strategy_chat_with_its_whole_history():
-    env = History(gym.make("BabyAIText-v0", task="goto", fold="test"), None)
-    obs, info = env.reset(seed=4)
-    game, spec = LevelsConfig(**GOTO).begin(4), text_spec(env)
-    told = list(game.messages())
-    for name in info["gold_path"][:-1]:
-        told += [name, game.play(name)]
-        obs, *_ = env.step(spec.encode(name, obs))
-        assert [message["content"] for message in Prompt("chat").render(spec, obs)] == told
-    assert game.end is None and game.play(info["gold_path"][-1]) and (game.end, game.success) == ("won", True)
+def test_the_conversation_is_that_of_the_strategy_chat_with_its_whole_history_in_the_models_own_words():
+    make = environment_maker(GOTO["environment"], fold="test", max_episode_steps=8)
+    settings = {"mode": "text", "strategy": "chat", "history": "all", "own_words": True}
+    for episode in rollout(make, load_policy("bridges.walking:walker", make(), **settings), range(4)):
+        game = LevelsConfig(**GOTO, max_steps=8).begin(episode.seed)
+        chat = game.chat()
+        for step in episode.steps:
+            assert list(step.decision.messages) == chat
+            said = step.decision.completion
+            chat += [{"role": "assistant", "content": said}, {"role": "user", "content": game.play(said)}]
+        assert (game.end, game.score) == (episode.outcome, episode.total_reward) and "I go forward." in str(chat)
+        game.close()
 
 
 @pytest.mark.parametrize(
