@@ -12,8 +12,10 @@ from statistics import fmean
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
+from nemo_gym.base_resources_server import BaseResourcesServerConfig
 from nemo_gym.openai_utils import NeMoGymResponse
 from nemo_gym.server_utils import SESSION_ID_KEY
+from pydantic import Field
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
 from gym_text.errors import UsageError
@@ -23,35 +25,53 @@ from gym_text_policies.bridges.levels import begin
 METRICS = ("success", "steps", "unusable")
 """What a step's ``info`` has beside ``end``, and what the run's metrics have the mean of."""
 _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_NO_EPISODE = "expected an episode that goes on; this session has none. Begin one by /reset."
+_NO_EPISODE = "expected an episode that goes on; this session has none, or was idle for too long. Begin one by /reset."
 _REQUEST = "_ng_step_request_id"
 Reply = tuple[str | None, float, bool, bool, dict[str, Any]]
 """What a step returns: observation or None, reward, terminated, truncated, info."""
+
+
+class GymTextConfig(BaseResourcesServerConfig):  # type: ignore[misc, unused-ignore]
+    """The server's settings, beside NeMo Gym's own."""
+
+    imports: tuple[str, ...] = ()
+    """Modules whose environments a row may name beside those that ship."""
+    idle_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
+    """An episode without a step for so many seconds is ended, because its agent is gone. The model's answer, with the trainer's
+    pauses, has to come sooner."""
 
 
 @dataclass
 class _Session:
     game: Conversation | None
     """None after the last step."""
+    idle: asyncio.TimerHandle | None = None
+    """Ends the episode, unless a step comes before."""
     request: str | None = None
     """Names the last step; the agent that sends a step again, because no answer came, sends the same name."""
     reply: Reply | None = None
     """What this step returned."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         game, self.game = self.game, None
         if game is not None:
-            await asyncio.to_thread(game.close)
+            game.close()
+
+    def rest(self) -> None:
+        """Stop the timer."""
+        if self.idle is not None:
+            self.idle.cancel()
 
 
 class GymTextServer(GymnasiumServer):
     """Plays levels in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad answers.
 
     A step that the agent sends twice is played once: each step has a name, under which its result is kept until the next step, or
-    until ``/close``.
+    until ``/close``. An episode whose agent sends nothing for ``idle_seconds`` is ended.
     """
 
+    config: GymTextConfig
     ray_enabled = False
 
     def setup_webserver(self) -> FastAPI:
@@ -69,10 +89,11 @@ class GymTextServer(GymnasiumServer):
         """
         await self._end(session_id)
         try:
-            game = await asyncio.to_thread(begin, metadata)
+            game = await asyncio.to_thread(begin, metadata, imports=self.config.imports)
         except UsageError as error:
             raise HTTPException(422, str(error)) from error
-        self.session_state[session_id] = _Session(game)
+        self.session_state[session_id] = session = _Session(game)
+        self._wait(session_id, session)
         return game.messages()[1], {"supports_explicit_close": True, "supports_step_idempotency": True}
 
     async def step(self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None) -> Reply:
@@ -92,8 +113,23 @@ class GymTextServer(GymnasiumServer):
                 return session.reply
             if session.game is None:
                 raise HTTPException(409, _NO_EPISODE)
-            session.request, session.reply = request, await self._play(session.game, action)
+            session.rest()
+            try:
+                session.request, session.reply = request, await self._play(session.game, action)
+            finally:
+                self._wait(session_id, session)
             return session.reply
+
+    def _wait(self, session_id: str | None, session: _Session) -> None:
+        """Wait for the next step, no longer than ``idle_seconds``."""
+        if self.session_state.get(session_id) is session:
+            session.idle = asyncio.get_running_loop().call_later(self.config.idle_seconds, self._forget, session_id, session)
+
+    def _forget(self, session_id: str | None, session: _Session) -> None:
+        if self.session_state.get(session_id) is session:
+            del self.session_state[session_id]
+        session.rest()
+        session.close()
 
     async def _play(self, game: Conversation, action: NeMoGymResponse) -> Reply:
         before = game.score
@@ -109,15 +145,15 @@ class GymTextServer(GymnasiumServer):
         """Close an episode's game, if there is one. The result of a last step that has a name is kept until ``/close``."""
         session: _Session | None = self.session_state.get(session_id)
         if session is not None and session.request is None:
-            del self.session_state[session_id]
-        if session is not None:
-            await session.close()
+            self._forget(session_id, session)
+        elif session is not None:
+            session.close()
 
     async def _end(self, session_id: str | None) -> None:
-        session: _Session | None = self.session_state.pop(session_id, None)
+        session: _Session | None = self.session_state.get(session_id)
         if session is not None:
             async with session.lock:
-                await session.close()
+                self._forget(session_id, session)
 
     async def _close(self, request: Request) -> dict[str, Any]:
         await self._end(request.session.get(SESSION_ID_KEY))

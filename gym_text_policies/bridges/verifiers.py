@@ -46,7 +46,8 @@ class LevelsConfig(vf.TasksetConfig):
     """Unusable answers in a row after which an episode is truncated. Such an answer costs no step."""
     strategy: str = "chat"
     """The prompt template: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation is
-    that of ``gym-text bench --strategy chat --history all``. verifiers' ``system_prompt`` replaces the template's ``system``."""
+    that of ``gym-text bench --strategy chat --history all --options own_words=true``. verifiers' ``system_prompt`` replaces the
+    template's ``system``."""
 
     @model_validator(mode="after")
     def _can_be_played(self) -> Self:

@@ -89,25 +89,21 @@ def played(page, server, row):
     return asyncio.run(page["rollout"](model, row)), list(server.asked)
 
 
-def told(chat):
-    """Return what a model was told. `bench` repeats the actions' names in place of the answers."""
-    return [message for message in chat if message["role"] != "assistant"]
-
-
 def test_the_pages_rollout_and_bench_give_equal_prompts_answers_and_returns(page, server, tmp_path):
     command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", "text", "--strategy", "chat"]
-    command += ["--history", "all", "--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
+    command += ["--history", "all", "--options", "own_words=true"]
+    command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
     assert main([*command, "--folder", str(tmp_path)]) == 0
     with EpisodeStore(tmp_path) as store:
         episodes = sorted((episode for episode in store if "model" in episode.policy), key=lambda episode: episode.seed)
     for row, episode in zip(level_rows(GOTO, "test", range(4)), episodes, strict=True):
         trajectory, asked = played(page, server, row)
-        assert [told(chat) for chat in asked] == [told(step.decision.messages) for step in episode.steps]
+        assert asked == [list(step.decision.messages) for step in episode.steps]
         said = [message["content"] for message in trajectory.messages() if message["role"] == "assistant"]
         assert said == [step.decision.completion for step in episode.steps]
         assert trajectory.reward == episode.total_reward and trajectory.metadata == {"level": row["id"]}
         assert trajectory.metrics == {"success": episode.outcome == "won", "steps": episode.length, "unusable": 0}
-    assert {episode.outcome for episode in episodes} == {"won", "truncated"}
+    assert {episode.outcome for episode in episodes} == {"won", "truncated"} and "I go forward." in str(asked)
 
 
 def test_an_answer_that_cannot_be_used_is_told_and_costs_no_step(page, server):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -152,21 +153,17 @@ def rows_of(folder, seeds=range(4), environment=GOTO):
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
 
 
-def told(chat):
-    """Return what a model was told. `bench` repeats the actions' names in place of the answers."""
-    return [message for message in chat if message["role"] != "assistant"]
-
-
 def test_nemo_gym_and_bench_give_equal_prompts_answers_returns_and_ends(nemo, tmp_path):
     command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", "text", "--strategy", "chat"]
-    command += ["--history", "all", "--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
+    command += ["--history", "all", "--options", "own_words=true"]
+    command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
     assert main([*command, "--folder", str(tmp_path / "run")]) == 0
     with EpisodeStore(tmp_path / "run") as store:
         episodes = sorted((episode for episode in store if "model" in episode.policy), key=lambda episode: episode.seed)
     results = []
     for number, (row, episode) in enumerate(zip(rows_of(tmp_path), episodes, strict=True)):
         result, asked = nemo.play(row)
-        assert [told(chat) for chat in asked] == [told(step.decision.messages) for step in episode.steps]
+        assert asked == [list(step.decision.messages) for step in episode.steps]
         said = [item["content"][0]["text"] for item in result["response"]["output"] if item.get("role") == "assistant"]
         assert said == [step.decision.completion for step in episode.steps]
         won = episode.outcome == "won"
@@ -175,6 +172,7 @@ def test_nemo_gym_and_bench_give_equal_prompts_answers_returns_and_ends(nemo, tm
         assert (result["terminated"], result["truncated"]) == (won, not won)
         results.append({key: result[key] for key in ("reward", "info")} | {"_ng_task_index": number, "_ng_rollout_index": 0})
     assert {episode.outcome for episode in episodes} == {"won", "truncated"} and nemo.games == {}
+    assert "I go forward." in str(asked)
     metrics = nemo.post("gym_text_environment_server", "/aggregate_metrics", {"verify_responses": results}).json()["key_metrics"]
     assert metrics["mean/success"] == 0.75 and metrics["mean/unusable"] == 0
     assert metrics["mean/reward"] == pytest.approx(sum(episode.total_reward for episode in episodes) / 4)
@@ -224,6 +222,43 @@ def test_a_step_whose_answer_is_lost_is_sent_again_and_played_once(nemo, tmp_pat
     assert asked_again == asked and {key: again[key] for key in ("reward", "info")} == {
         key: result[key] for key in ("reward", "info")
     }
+
+
+def test_an_episode_whose_agent_is_gone_is_ended_after_a_while_and_one_that_is_played_is_not(nemo, tmp_path, monkeypatch):
+    (row,) = rows_of(tmp_path, [0])
+    result, _ = nemo.play(row)
+    step = {**row, "response": result["response"]}
+    step["response"]["output"] = step["response"]["output"][-1:]
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "idle_seconds", 2.0)
+    with httpx.Client(base_url=nemo.urls["gym_text"], timeout=60) as agent:
+        assert agent.post("/reset", json=row).status_code == 200
+        (session,) = nemo.games.values()
+        for _ in range(3):  # longer than two seconds in all
+            time.sleep(1)
+            assert agent.post("/step", json=step).status_code == 200
+        assert session.game is not None and session.game.steps == 3
+        deadline = time.monotonic() + 60
+        while nemo.games and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert (nemo.games, session.game) == ({}, None)
+        late = agent.post("/step", json=step)
+        assert late.status_code == 409 and "idle for too long" in late.json()["detail"]
+
+
+def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_path, monkeypatch):
+    row = {**rows_of(tmp_path, [0])[0], "environment": "bridges.noting:Noting-v0?task=goto"}
+    refused = nemo.post("gym_text", "/reset", row)
+    assert refused.status_code == 422 and "as in --import bridges.noting." in refused.json()["detail"]
+    assert "bridges.noting" not in sys.modules
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("bridges.noting",))
+    result, _ = nemo.play(row)
+    assert result["info"]["steps"] == 3
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("seed", "x"), ("seed", 3.7), ("seed", True), ("strategy", "/etc/mine.jinja")])
+def test_a_row_from_elsewhere_is_refused_in_words(nemo, tmp_path, name, wrong):
+    refused = nemo.post("gym_text", "/reset", {**rows_of(tmp_path, [0])[0], name: wrong})
+    assert refused.status_code == 422 and f"{name}: expected" in refused.json()["detail"]
 
 
 def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tmp_path):
