@@ -1,6 +1,8 @@
 """Levels as rows; verl and SkyRL, which read them, in an environment of their own: see ``tests/bridges/levels_tests.py``."""
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import pytest
@@ -164,6 +166,39 @@ def test_a_game_that_cannot_begin_is_closed(breaks, error):
     with pytest.raises(error):
         Conversation(lambda: env, 3)
     assert env.closed == 1
+
+
+class Waiting(gym.Wrapper):
+    """A game whose steps last until `go` is set; `closed_within` notes whether it was closed within a step."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.begun, self.go, self.stepping, self.closed_within = threading.Event(), threading.Event(), False, None
+
+    def step(self, action):
+        self.stepping = True
+        self.begun.set()
+        assert self.go.wait(60)
+        self.stepping = False
+        return self.env.step(action)
+
+    def close(self):
+        self.closed_within = self.stepping
+        super().close()
+
+
+def test_who_no_longer_waits_for_a_step_closes_the_game_after_it():
+    env = Waiting(environment_maker(GOTO)())
+    game = Conversation(lambda: env, 3)
+    with ThreadPoolExecutor(2) as pool:
+        step = pool.submit(game.play, "turn left")
+        assert env.begun.wait(60)
+        close = pool.submit(game.close)
+        with pytest.raises(TimeoutError):
+            close.result(0.2)
+        env.go.set()
+        close.result(60)
+    assert step.result() and env.closed_within is False
 
 
 def test_verl_and_skyrl_read_our_levels_and_play_them():
