@@ -229,14 +229,14 @@ def test_an_episode_whose_agent_is_gone_is_ended_after_a_while_and_one_that_is_p
     result, _ = nemo.play(row)
     step = {**row, "response": result["response"]}
     step["response"]["output"] = step["response"]["output"][-1:]
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "idle_seconds", 2.0)
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "idle_seconds", 4.0)
     with httpx.Client(base_url=nemo.urls["gym_text"], timeout=60) as agent:
         assert agent.post("/reset", json=row).status_code == 200
         (session,) = nemo.games.values()
-        for _ in range(3):  # longer than two seconds in all
-            time.sleep(1)
+        for _ in range(4):  # longer than four seconds in all
+            time.sleep(1.5)
             assert agent.post("/step", json=step).status_code == 200
-        assert session.game is not None and session.game.steps == 3
+        assert session.game is not None and session.game.steps == 4
         deadline = time.monotonic() + 60
         while nemo.games and time.monotonic() < deadline:
             time.sleep(0.1)
