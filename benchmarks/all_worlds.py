@@ -1,6 +1,7 @@
 """Makes one adapter for the eleven worlds of the panel.
 
-It begins with four adapters that ship, combined into one of the same rank, and learns the experts' actions in every world.
+It begins with four adapters that ship, combined into one of the same rank, and learns the experts' actions in every world: first of
+all worlds, then mostly of the six without an adapter of their own.
 
 python benchmarks/all_worlds.py --folder runs/all-worlds
 """
@@ -32,6 +33,9 @@ DATA = {
     f"{GAME}",
     "Sokoban": f"--environments SokobanText-v0 --episodes 120 --noise 0.05 {GAME}",
     "TextCraft": f"--environments TextCraftText-v0?depth=1 TextCraftText-v0?depth=2 --episodes 40 200 --noise 0.1 {GAME}",
+    "SokobanBoards": "--environments SokobanText-v0 --episodes 60 --first-seed 2000 --noise 0.15 --history 0 --seed 1",
+    "MoreTextCraft": "--environments TextCraftText-v0?depth=1 TextCraftText-v0?depth=2 --episodes 40 300 --first-seed 500 "
+    "--noise 0.1 --history all --seed 5",
     "LanderA": f"{LANDER} --episodes 40 --first-seed 1000 --noise 0.1 --seed 1",
     "LanderB": f"{LANDER} --episodes 60 --first-seed 1100 --noise 0.3 --seed 2",
     "LanderC": f"{LANDER} --episodes 80 --first-seed 1200 --noise 0.6 --seed 3",
@@ -61,10 +65,22 @@ LEARNT = {
     ("LanderC", ""): 900,
 }
 """Rows that are learnt, of those with a text in their environment's JSON: drawn at random, and Sokoban's shortest games."""
-SFT = (
-    "sft --compiled --rows-per-step 32 --tokens-per-pass 2048 --learning-rate 4e-4 --warmup 5 --max-steps 48 --save-steps 8 "
-    "--seed 0 --threads 1"
-)
+LEARNT_THEN = {
+    "CoinCollector": 60,
+    "MapReader": 90,
+    "Arithmetic": 150,
+    "Sorting": 120,
+    "MoreTextCraft": 240,
+    "SokobanBoards": 140,
+    "CookingWorld": 10,
+    "BabyAI": 40,
+    "ScienceWorld": 14,
+    "LanderB": 120,
+}
+"""Rows of the second training, drawn at random: six worlds, and some rows of the others, so that they are not forgotten."""
+SFT = "sft --compiled --tokens-per-pass 2048 --save-steps 8 --threads 1"
+FIRST = f"{SFT} --rows-per-step 32 --learning-rate 4e-4 --warmup 5 --max-steps 48 --seed 0"
+SECOND = f"{SFT} --rows-per-step 16 --learning-rate 3e-4 --warmup 4 --seed 1"
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,8 @@ def pick(folder: Path) -> None:
         else:
             learnt += random.Random(0).sample(rows, count)
     write_rows(learnt, folder / "learnt")
+    then = [random.Random(1).sample(read_rows(folder / name / "rows"), count) for name, count in LEARNT_THEN.items()]
+    write_rows([row for rows in then for row in rows], folder / "then")
 
 
 def main() -> None:
@@ -106,7 +124,9 @@ def main() -> None:
         adapters = [f"adapters/{name}" for name in SPECIALISTS]
         data = [str(folder / name / "rows") for name in SPECIALISTS.values()]
         gym_text("combine", "--adapters", *adapters, "--data", *data, "--folder", str(folder / "start"))
-    gym_text(SFT, "--model", str(folder / "start"), "--data", str(folder / "learnt"), "--folder", str(folder / "sft"))
+    for how, name, start, data in ((FIRST, "first", "start", "learnt"), (SECOND, "second", "first/adapter", "then")):
+        if not (folder / name / "adapter").exists():
+            gym_text(how, "--model", str(folder / start), "--data", str(folder / data), "--folder", str(folder / name))
 
 
 if __name__ == "__main__":
