@@ -70,7 +70,7 @@ def settings(args: argparse.Namespace) -> GRPOConfig:
         output_dir=str(Path(args.folder) / "trainer"),
         max_steps=args.steps,
         per_device_train_batch_size=args.episodes_per_pass,
-        gradient_accumulation_steps=args.levels * args.group // args.episodes_per_pass,  # all episodes of a step are played at once
+        gradient_accumulation_steps=args.levels * args.group // args.episodes_per_pass,  # a step's episodes are played together
         num_generations=args.group,
         temperature=args.temperature,
         learning_rate=args.learning_rate,

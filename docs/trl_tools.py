@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment, trl_record
 
-LEVELS: dict[str, Any] = {"env_id": "BabyAIText-v0", "task": "goto", "strategy": "tool_short"}
+LEVELS: dict[str, Any] = {"environment": "BabyAIText-v0", "task": "goto", "strategy": "tool_short"}
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
 """A chat template with tools, for models whose own has none."""
 
@@ -90,7 +90,7 @@ def expert_chats(environment: type[Any], levels: Any) -> Iterator[dict[str, Any]
     """Yield the expert's episode on each level, as the chat and the tools that TRL shows the model in GRPO."""
     game = environment()
     tools = [get_json_schema(game.act)]
-    with gym.make(LEVELS["env_id"], task=LEVELS["task"], fold="train") as env:
+    with gym.make(LEVELS["environment"], task=LEVELS["task"], fold="train") as env:
         for row in levels:
             system, user = ({"role": message["role"], "content": message["content"]} for message in row["prompt"])
             chat: list[dict[str, Any]] = [system, {**user, "content": user["content"] + game.reset(**row)}]
@@ -137,7 +137,7 @@ def settings(args: argparse.Namespace) -> GRPOConfig:
     """Return the settings of GRPO. A comment gives the reason for a setting that matters for games."""
     return GRPOConfig(
         max_steps=args.steps,
-        gradient_accumulation_steps=args.levels * args.group // args.episodes_per_pass,  # all episodes of a step are played at once
+        gradient_accumulation_steps=args.levels * args.group // args.episodes_per_pass,  # a step's episodes are played together
         num_generations=args.group,
         max_completion_length=args.max_completion_length,
         max_tool_calling_iterations=args.max_episode_steps,

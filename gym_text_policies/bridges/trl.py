@@ -9,13 +9,14 @@ A model whose chat template has no tools plays by `gym_text_policies.bridges.trl
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import dataclasses
 import functools
 import json
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,9 +29,17 @@ from gym_text.spec import Observation, TextSpec
 from gym_text_policies.backends.local.adapters import CONFIG, RECORD, TEMPLATE
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.bridges.answers import Tally, told
+from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.data.rows import prompt_record
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.environments import (
+    check_no_fold,
+    environment_maker,
+    environment_name,
+    fold_arguments,
+    parse_environment,
+)
 from gym_text_policies.game import is_of_episode
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import text_spec
@@ -39,63 +48,90 @@ from gym_text_policies.prompts.tools import tool_docstring
 from gym_text_policies.run_folders import write_atomically
 
 _logger = logging.getLogger(__name__)
+_STRATEGIES = (TOOL_STRATEGY, "tool_short")
+_NOT_OF_LEVEL = ("max_episode_steps", "disable_env_checker", "render_mode", "expert")
+"""Arguments that do not change which level a seed is."""
 
 
-def trl_environment(env_id: str, *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> type[TRLEnvironment]:
+@old_names(env_id="environment")
+def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> type[TRLEnvironment]:
     """Return a class for TRL's `environment_factory`. TRL makes its instances without arguments.
 
     Args:
-        env_id: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
+        environment: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
         strategy: The messages' template, the same as in `trl_dataset`: ``tool``, or ``tool_short``, which tells after the first
             observation only what has changed.
         arguments: Keyword arguments of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold comes from the row.
 
     Raises:
-        UsageError: If there is no such environment, or `arguments` has a fold.
+        UsageError: If there is no such environment or strategy, or `arguments` has a fold.
     """
-    with _make(env_id, "train", arguments) as env:
+    check_choice("strategy", strategy, _STRATEGIES)
+    with _make(environment, "train", arguments) as env:
         spec: TextSpec = text_spec(env)
 
     class Environment(TRLEnvironment):
-        _id, _arguments = env_id, arguments
+        _id, _arguments = environment, arguments
         asked = dataclasses.replace(TRLEnvironment.asked, strategy=strategy)
 
         def act(self, action: str) -> str:
             return self._act(action)
 
     Environment.act.__doc__ = tool_docstring(spec)
-    Environment.__name__ = Environment.__qualname__ = env_id.partition("-")[0]  # TRL names the reward after the class
+    Environment.__name__ = Environment.__qualname__ = environment.partition("-")[0]  # TRL names the reward after the class
     return Environment
 
 
-def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> Any:
-    """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
+@old_names(env_id="environment")
+def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> Any:
+    """Return a `datasets.Dataset` with a row for each level: ``prompt``, ``id``, ``environment``, ``fold``, ``seed``, ``strategy``.
 
     The prompt describes the game; `TRLEnvironment.reset` adds the level's goal and first observation. Each message also has the
-    keys ``fold`` and ``seed``, beside ``role`` and ``content``, because TRL passes only the prompts to a `rollout_func`.
+    keys ``environment``, ``fold`` and ``seed``, because TRL passes only the prompts to a `rollout_func`. The column ``environment``
+    is without arguments that do not change the level, such as ``max_episode_steps``.
 
     Args:
-        env_id: See `trl_environment`.
+        environment: See `trl_environment`.
         fold: ``train``, ``dev`` or ``test``.
         seeds: Seeds of the levels.
         strategy: See `trl_environment`.
         arguments: Keyword arguments of `gym.make`.
 
     Raises:
-        UsageError: If there is no such environment or fold, or a seed is not a whole number from 0 on.
+        UsageError: If there is no such environment, fold or strategy, or a seed is not a whole number from 0 on.
         MissingDependencyError: If `datasets` is not installed.
     """
     datasets = import_extra("datasets", "trl")
     check_choice("fold", fold, FOLDS)
-    with _make(env_id, fold, arguments) as env:
+    check_choice("strategy", strategy, _STRATEGIES)
+    with _make(environment, fold, arguments) as env:
         obs, _ = env.reset(seed=0)
         system = Prompt(strategy).render(text_spec(env), obs)[0]["content"]
-    rows = []
+    rows, name = [], levels_of(environment, arguments)
     for seed in seeds:
-        level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
+        row = level_row(name, fold, check_int("seed", seed, 0, MAX_SEED))
+        level = {key: row[key] for key in ("environment", "fold", "seed")}
         messages = [{"role": "system", "content": system, **level}, {"role": "user", "content": "", **level}]
-        rows.append({"prompt": messages, **level})
+        rows.append({"prompt": messages, **row, "strategy": strategy})
     return datasets.Dataset.from_list(rows)
+
+
+def levels_of(environment: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """Return the name of an environment's levels: with its arguments, but without those that do not change the levels.
+
+    >>> levels_of("BabyAIText-v0?max_episode_steps=9", {"task": "goto"})
+    'BabyAIText-v0?task=goto'
+    """
+    env_id, given = parse_environment(environment)
+    kept = {key: value for key, value in {**(arguments or {}), **given}.items() if key not in _NOT_OF_LEVEL}
+    return environment_name({"id": env_id, "kwargs": kept})
+
+
+def check_row(row: Mapping[str, Any], **expected: str) -> None:
+    """Raise `UsageError` if a row is of another environment or strategy than expected. What the row lacks is not compared."""
+    for name, value in expected.items():
+        if (got := row.get(name)) not in (None, value):
+            raise UsageError(f"{name}: expected rows of trl_dataset for {value!r}, which is played; got one for {got!r}.")
 
 
 def trl_record(folder: str | Path, played: Any, trainer: Any) -> None:
@@ -150,13 +186,13 @@ class TRLEnvironment(metaclass=_Picklable):
     _id = ""
     _arguments: ClassVar[dict[str, Any]] = {}
     _told_of_cuts = False
-    asked = PolicyConfig("trl", mode="tool", strategy=TOOL_STRATEGY, history="all", with_reward=False)
+    asked = PolicyConfig("trl", mode="tool", strategy=TOOL_STRATEGY, history="all", with_reward=False, own_words=True)
     """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
         self._prompt = Prompt(self.asked.strategy or TOOL_STRATEGY)
-        self._envs: dict[str, gym.Env[Any, Any]] = {}
         self._env: gym.Env[Any, Any] | None = None
+        self._fold: Fold | None = None
         self._obs: Observation = {}
         self._before: Observation | None = None
         self.over = True
@@ -175,20 +211,22 @@ class TRLEnvironment(metaclass=_Picklable):
         Args:
             seed: Seed of the level.
             fold: Fold of the level.
-            row: Other columns of the dataset, which are not used.
+            row: Other columns of the dataset: ``environment`` and ``strategy`` have to be this one's; others are not used.
 
         Raises:
-            UsageError: If there is no seed. Without it the completions of a group would play different levels.
+            UsageError: If there is no seed: without it the completions of a group would play different levels. Or if the row is of
+                another environment or strategy.
         """
         if seed is None:
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
         check_choice("fold", fold, FOLDS)
-        if fold not in self._envs:
-            self._envs[fold] = _make(self._id, fold, self._arguments)
-        self._env = self._envs[fold]
+        check_row(row, environment=levels_of(self._id, self._arguments), strategy=str(self.asked.strategy))
         self.over, self.success, self.reward, self.steps, self._tally = False, False, 0.0, 0, Tally()
         self._before = None
         try:
+            if self._env is None or self._fold != fold:
+                self._close()
+                self._env, self._fold = _make(self._id, fold, self._arguments), fold
             self._obs, _ = self._env.reset(seed=int(seed))
         except Exception as error:
             if not is_of_episode(error):
@@ -225,7 +263,8 @@ class TRLEnvironment(metaclass=_Picklable):
         """Play an action by its name, and return the text that the model reads next."""
         if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
-        name = parse_action(str(action), self._spec, self._obs)
+        words = "" if action is None else str(action)
+        name = parse_action(words, self._spec, self._obs) or None  # an empty action, where any words are one, cannot be used
         if self._tally.add(usable=name is not None):
             self.over = True
             return self._text()
@@ -246,10 +285,17 @@ class TRLEnvironment(metaclass=_Picklable):
         return self._text()
 
     def _failed(self, error: Exception) -> str:
-        """End the episode without a reward, and return the text that the model reads next."""
+        """End the episode without a reward, close its environment, and return the text that the model reads next."""
         _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
+        self._close()
         self.over, self.reward = True, None
         return f"The game is over: {error}"
+
+    def _close(self) -> None:
+        if self._env is not None:
+            with contextlib.suppress(Exception):  # it may be broken
+                self._env.close()
+            self._env = None
 
     def _text(self) -> str:
         """Return the observation as a text for the model; at the end, the last text and whether the task is done."""
@@ -259,9 +305,9 @@ class TRLEnvironment(metaclass=_Picklable):
         return f"{self._obs['text'].strip()}\n\n{end}"
 
 
-def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
+def _make(environment: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
     """Make an environment of a fold."""
     if "fold" in arguments:
         raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
-    check_no_fold("environment", [env_id], "rows'")
-    return environment_maker(env_id, **fold_arguments(env_id, fold) | arguments)()
+    check_no_fold("environment", [environment], "rows'")
+    return environment_maker(environment, **fold_arguments(environment, fold) | arguments)()

@@ -8,21 +8,22 @@ trainer gets the tokens and log-probabilities that were sampled.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_options
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
-from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.bridges.answers import TellUnusable, Unusable
+from gym_text_policies.bridges.trl import check_row, levels_of
 from gym_text_policies.bridges.trl_vllm import VLLMBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -31,11 +32,15 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.independent import Independent
+from gym_text_policies.policy import text_spec
+from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollouts import rollout
-from gym_text_policies.training.model.player import merged_copy
+from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.trajectories import log_failures
 
+SETTINGS = ("max_tokens", "strategy", "think", "think_tokens", "with_reward")
+"""Settings of `PolicyConfig` that `trl_rollout` takes."""
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _SAMPLING: dict[str, tuple[Any, ...]] = {
     **{"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)},
@@ -68,20 +73,22 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
             from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
         num_envs: Episodes that run at once; the model decides for them together. vLLM is fastest if all episodes of an optimiser
             step run at once.
-        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``think`` …
+        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``strategy`` (by default ``chat``; one
+            whose later prompts begin with the earlier ones, as `Prompt` renders them), ``think``, ``think_tokens``,
+            ``with_reward``. Others are refused: the mode is text, the history is whole, and temperature and seed are the trainer's.
 
     Raises:
-        UsageError: If there is no such environment, or `settings` has another history or mode, a temperature, or on_invalid. The
-            function that is returned also raises it, if the chat template rewrites earlier answers, or the trainer has settings
-            with which the model's own probabilities are not those that are drawn from, or with which vLLM cannot play.
+        UsageError: If there is no such environment, or `settings` has another setting or another kind of strategy. The function
+            that is returned also raises it, if a prompt is a row for another environment, the chat template rewrites earlier
+            answers, or the trainer has settings with which the model's own probabilities are not those that are drawn from, or with
+            which vLLM cannot play.
     """
     check_no_fold("environment", [environment], "rows'")
-    environment_maker(environment)
-    settings = {"strategy": "chat", "history": "all", "mode": "text"} | settings
-    if settings["history"] != "all" or settings["mode"] != "text" or "temperature" in settings:
-        raise UsageError("trl_rollout: expected history='all', mode='text' and the trainer's temperature; they cannot be changed.")
-    if "on_invalid" in settings:
-        raise UsageError("trl_rollout: expected no on_invalid: about an unusable answer the model is told, and no step is made.")
+    check_options("trl_rollout", settings, SETTINGS)
+    settings = {"strategy": "chat", "history": "all", "mode": "text", "with_reward": False} | settings
+    asked = PolicyConfig.of("trl", **settings, own_words=True)
+    with environment_maker(environment, **fold_arguments(environment, "train"))() as env:
+        _check_grows(str(asked.strategy), env)
     calls = 0
 
     def play(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -90,25 +97,24 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         seed = [trainer.args.seed, trainer.state.global_step, trainer.accelerator.process_index, calls]
         options = {
             **settings,
-            **_past_kept(trainer, settings.get("think")),
+            **_past_kept(trainer, asked.think),
             "temperature": trainer.args.temperature,
             "tokens": True,
         }
-        model = _player(trainer)
-        levels = [_level(prompt) for prompt in prompts]
+        levels = [_level(prompt, environment) for prompt in prompts]
         episodes: dict[int, Episode] = {}  # by the index of the prompt
-        for fold in dict.fromkeys(fold for fold, _ in levels):
-            make_env = functools.partial(_telling, environment_maker(environment, **fold_arguments(environment, fold)))
-            with make_env() as env:
-                indices = [index for index, level in enumerate(levels) if level[0] == fold]
-                policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
-            for episode in rollout(make_env, policy, [levels[index][1] for index in indices], num_envs=num_envs):
-                index = next(index for index in indices if levels[index][1] == episode.seed and index not in episodes)
-                episodes[index] = episode
+        with _player(trainer) as model:
+            for fold in dict.fromkeys(fold for fold, _ in levels):
+                make_env = functools.partial(_telling, environment_maker(environment, **fold_arguments(environment, fold)))
+                with make_env() as env:
+                    indices = [index for index, level in enumerate(levels) if level[0] == fold]
+                    policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
+                for episode in rollout(make_env, policy, [levels[index][1] for index in indices], num_envs=num_envs):
+                    index = next(index for index in indices if levels[index][1] == episode.seed and index not in episodes)
+                    episodes[index] = episode
         return _fields([episodes[index] for index in range(len(prompts))], end_of_turn(trainer.processing_class))
 
-    words = {name: settings.get(name) for name in ("strategy", "mode", "history", "think")}
-    play.asked = PolicyConfig.of("trl", **words, with_reward=False, own_words=True)  # type: ignore[attr-defined]  # for `trl_record`
+    play.asked = asked  # type: ignore[attr-defined]  # for `trl_record`
     return play
 
 
@@ -125,6 +131,18 @@ def episode_reward(
     return [None if value is None else float(value) for value in reward]
 
 
+def _check_grows(strategy: str, env: gym.Env[Any, Any]) -> None:
+    """Raise `UsageError` unless a strategy's later prompts begin with its earlier ones."""
+    prompt, spec, (obs, _) = Prompt(strategy), text_spec(env), env.reset(seed=0)
+    first = prompt.render(spec, obs)
+    later = {**obs, "text": "Something else.", "history": ((obs["text"], "an action"),)}
+    if prompt.uses_examples or prompt.render(spec, later)[: len(first)] != first:
+        raise UsageError(
+            "trl_rollout: expected a strategy whose later prompts begin with the earlier ones and that shows no examples, such as "
+            f"'chat'; got {strategy!r}."
+        )
+
+
 def _telling(make_env: MakeEnv) -> gym.Env[Any, Any]:
     """Make an environment that tells about unusable answers."""
     return TellUnusable(make_env())
@@ -138,8 +156,9 @@ class _Marking(Independent):
         return [one if one.valid else replace(one, action=Unusable(one.completion or "")) for one in super().decide(turns)]
 
 
-def _player(trainer: Any) -> Backend:
-    """Return the model in the trainer's vLLM, or else a copy of the trainer's model as it is now, in float32, its adapter merged.
+@contextlib.contextmanager
+def _player(trainer: Any) -> Iterator[Backend]:
+    """Give the model in the trainer's vLLM, or else what `player_of` makes of the trainer's model as it is now.
 
     Raises:
         UsageError: If the trainer does not sample from the model's own probabilities.
@@ -150,10 +169,15 @@ def _player(trainer: Any) -> Backend:
                 f"GRPOConfig: expected {name}={allowed[0]!r}, so that what is drawn has the model's probability; got {value!r}."
             )
     if trainer.args.use_vllm:
-        return VLLMBackend.of_trainer(trainer)
-    player = merged_copy(trainer.accelerator.unwrap_model(trainer.model))
-    player.__dict__.pop("forward", None)  # TRL's replacement would call the model that is being trained
-    return TransformersBackend(player.eval(), trainer.processing_class, "trl", optimise=True)
+        yield VLLMBackend.of_trainer(trainer)
+        return
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    training = model.training
+    try:
+        yield player_of(model, trainer.processing_class, name="trl")
+    finally:
+        if model.training != training:  # a model in 4 bits plays itself
+            model.train(training)
 
 
 def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
@@ -174,14 +198,16 @@ def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
     return {"history_thoughts": "all"} if place.thinks else {}
 
 
-def _level(prompt: Any) -> tuple[str, int]:
-    """Return the fold and the seed of a prompt."""
+def _level(prompt: Any, environment: str) -> tuple[str, int]:
+    """Return the fold and the seed of a prompt, which has to be of this environment."""
     try:
-        return str(prompt[-1]["fold"]), int(prompt[-1]["seed"])
+        level = str(prompt[-1]["fold"]), int(prompt[-1]["seed"])
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"prompt: expected a row of trl_dataset, whose messages carry fold and seed; got {str(prompt)[:80]}."
         ) from error
+    check_row(prompt[-1], environment=levels_of(environment))
+    return level
 
 
 def _continued(episode: Episode) -> Episode:

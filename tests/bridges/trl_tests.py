@@ -15,7 +15,7 @@ import torch
 import trl
 from bridges.same_answers import GOTO as EPISODE
 from bridges.same_answers import bridges_action, every_answer, rollouts_action
-from datasets import load_dataset
+from datasets import concatenate_datasets, load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
@@ -35,6 +35,7 @@ from gym_text_policies.backends.local.rendering import calls_of, format_of, rend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.bridges.trl import TRLEnvironment, trl_dataset, trl_environment, trl_record
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 from gym_text_policies.data.dataset import read_rows
@@ -168,12 +169,59 @@ def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
     rollout_trainer.args.top_k = 0
     with pytest.raises(UsageError, match="a row of trl_dataset"):
         trl_rollout(GOTO)([[{"role": "user", "content": "x"}]], rollout_trainer)
-    with pytest.raises(UsageError, match="history='all'"):
-        trl_rollout(GOTO, history=0)
-    with pytest.raises(UsageError, match="on_invalid"):
-        trl_rollout(GOTO, on_invalid="random")
     with pytest.raises(UsageError, match="fold"):
         trl_rollout(GOTO + "&fold='dev'")
+    with pytest.raises(
+        UsageError, match=r"expected rows of trl_dataset for '\S+task=pickup', which is played; got one for '\S+=goto'"
+    ):
+        trl_rollout("BabyAIText-v0?task=pickup")(prompts, rollout_trainer)
+
+
+OTHERS = [("history", 0), ("mode", "choose"), ("on_invalid", "random"), ("temperature", 1.0), ("seed", 1), ("top_p", 0.5)]
+OTHERS += [("top_k", 5), ("min_p", 0.1), ("noise", 0.5), ("expert_share", 0.5), ("lookahead", "puct"), ("tokens", False)]
+
+
+@pytest.mark.parametrize(("name", "value"), OTHERS)
+def test_settings_that_the_trainer_has_or_that_change_what_is_learnt_are_refused(name, value):
+    with pytest.raises(UsageError, match=f"trl_rollout: got an unknown option '{name}'.*Options: max_tokens, strategy, think"):
+        trl_rollout(GOTO, **{name: value})
+
+
+@pytest.mark.parametrize("strategy", ["zero_shot", "few_shot", "words", "system_of_now"])
+def test_a_strategy_whose_prompts_do_not_grow_is_refused_before_training(strategy, tmp_path):
+    if strategy == "system_of_now":
+        (tmp_path / "own.jinja").write_text(
+            "{% block system %}{{ obs.text }}{% endblock %}{% block user %}{{ obs.text }}{% endblock %}"
+        )
+        strategy = str(tmp_path / "own.jinja")
+    with pytest.raises(UsageError, match="whose later prompts begin with the earlier ones"):
+        trl_rollout(GOTO, strategy=strategy)
+
+
+@pytest.mark.parametrize("environment", [GOTO, "TextArenaText-v0?game=Mastermind-v0"])
+def test_strategies_whose_prompts_grow_are_taken(environment):
+    for strategy in ("chat", "balrog", "compact") if environment == GOTO else ("chat",):
+        assert trl_rollout(environment, strategy=strategy, with_reward=True).asked.strategy == strategy
+
+
+def test_a_model_in_4_bits_plays_itself_and_goes_on_training(rollout_trainer, monkeypatch):
+    trainer, model, read = rollout_trainer, rollout_trainer.model, []
+    monkeypatch.setattr(model.get_base_model(), "hf_quantizer", "bitsandbytes", raising=False)  # as such models look
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    layer = model.get_base_model().model.layers[0]
+    layer.register_forward_hook(lambda module, *_: read.append(module))
+    model.train()
+    played = trainer.rollout_func([trainer.train_dataset[0]["prompt"]], trainer)
+    assert len(read) > 3 and all(module is layer for module in read), "such a model cannot be copied"
+    assert model.training and all(module.training for module in model.modules())
+    (prompt,), (completion,), (mask,) = (played[name] for name in ("prompt_ids", "completion_ids", "env_mask"))
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / 1.5
+    plain, drawn = logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None])[:, 0], torch.tensor(mask, dtype=torch.bool)
+    torch.testing.assert_close(torch.tensor(played["logprobs"][0])[drawn], plain[drawn], atol=1e-3, rtol=1e-3)
+    assert drawn.sum() > 3
 
 
 def test_an_answer_that_is_no_action_is_told_and_never_replaced_by_one(rollout_trainer, monkeypatch):
@@ -349,6 +397,40 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
     assert [environment.steps for environment in trainer.environments] == [3, 3]
 
 
+def test_a_recorded_policy_reads_the_calls_as_the_model_wrote_them(tiny_model, config, tmp_path):
+    model, tokenizer = load(tiny_model)
+    with_markers(tokenizer, "qwen2_5")
+    model.resize_token_embeddings(len(tokenizer))
+    environment = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3)
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(max_completion_length=2000),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
+        environment_factory=environment,
+    )
+    said, read = ["Go forward.", "I turn left", "drop"], []
+
+    def generate(prompt_ids, *_, **__):
+        read.append(tokenizer.decode(prompt_ids[0]))
+        text = CALL.format(said[len(read) - 1]) if len(read) <= len(said) else f"done{tokenizer.eos_token}"
+        return [tokenizer(text, add_special_tokens=False)["input_ids"] for _ in prompt_ids], None
+
+    trainer._generate_single_turn = generate
+    trainer._generate_and_score_completions([trainer.train_dataset[0]] * 2)
+    trainer.save_model(tmp_path / "model")
+    trl_record(tmp_path / "model", environment, trainer)
+    make = environment_maker(GOTO, fold="train")
+    with make() as env:
+        script = [json.dumps({"action": action}) for action in said]
+        policy = load_policy(ScriptedBackend(script), env, **settings_of(str(tmp_path / "model")))
+    (episode,) = rollout(make, policy, [1])
+    assert [step.decision.action for step in episode.steps] == ["go forward", "turn left", "drop"]
+    place = calls_of(tokenizer, with_tool({}, tool_function(policy.spec)), think=False).place
+    asked = [tokenizer.decode(prompt_tokens(tokenizer, step.decision.messages, place)) for step in episode.steps]
+    assert asked == read[:3] and '"Go forward."' in asked[1]
+
+
 def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_says_how(caller, config, tmp_path, caplog):
     model, tokenizer = caller
     environment = trl_environment("BabyAIText-v0", task="goto")
@@ -379,7 +461,7 @@ def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_
 def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_training(tiny_model, config, tmp_path):
     model, tokenizer = load(tiny_model)
     tokenizer.chat_template = (TEMPLATES / "qwen3_training.jinja").read_text()
-    play = trl_rollout(GOTO, max_tokens=4)
+    play = trl_rollout(GOTO, max_tokens=4, with_reward=True)
     trainer = GRPOTrainer(
         model=model,
         args=config(chat_template_kwargs={"enable_thinking": False}),
@@ -395,7 +477,7 @@ def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_tr
     with pytest.raises(UsageError, match="what trl_environment or trl_rollout has returned"):
         trl_record(tmp_path / "adapter", episode_reward, trainer)
     trl_record(tmp_path / "adapter", play, trainer)
-    asked = {"mode": "text", "strategy": "chat", "history": "all", "own_words": True, "think": False, "with_reward": False}
+    asked = {"mode": "text", "strategy": "chat", "history": "all", "own_words": True, "think": False, "with_reward": True}
     assert settings_of(str(tmp_path / "adapter")) == asked
     made = environment_maker(GOTO, fold="train")
     with made() as env:
@@ -403,6 +485,7 @@ def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_tr
         (episode,) = rollout(made, policy, [1])
     played = play([trainer.train_dataset[0]["prompt"]], trainer)
     assert list(episode.steps[0].decision.tokens.prompt) == played["prompt_ids"][0], "the tokens of the training"
+    assert "What is rewarded" in tokenizer.decode(played["prompt_ids"][0])
 
 
 def test_each_template_of_trl_has_calls_that_are_read_from_it_or_is_refused_in_a_sentence(tiny_model):
@@ -457,6 +540,61 @@ def test_the_tool_says_what_is_possible_and_never_raises():
         environment.reset(fold="train")
 
 
+def test_nothing_is_no_action_where_any_words_are_one():
+    game = trl_environment("TextArenaText-v0", game="Mastermind-v0")()
+    game.reset(seed=0)
+    for nothing in ("", " \n", None):
+        assert game.act(nothing).startswith("That cannot be used, and nothing has happened.")
+    assert (game.steps, game.impossible) == (0, 3)
+    game.act("[1 2 3 4]")
+    assert game.steps == 1
+
+
+def test_a_row_names_its_level_and_another_environment_or_strategy_refuses_it():
+    (row,) = trl_dataset("BabyAIText-v0?max_episode_steps=9", "dev", [3], task="goto", strategy="tool_short")
+    level = {"environment": "BabyAIText-v0?task=goto", "fold": "dev", "seed": 3}
+    assert {key: row[key] for key in row if key != "prompt"} == {
+        **level,
+        "id": "BabyAIText-v0?task=goto dev 3",
+        "strategy": "tool_short",
+    }
+    assert all(message.items() >= level.items() for message in row["prompt"])
+    short = trl_environment("BabyAIText-v0?task=goto", strategy="tool_short", max_episode_steps=3)()
+    assert short.reset(**row).startswith("Task: go to")
+    for arguments, wrong in (
+        ({"task": "goto"}, "strategy: expected rows of trl_dataset for 'tool', which is played; got one for 'tool_short'"),
+        ({"task": "pickup", "strategy": "tool_short"}, "environment: expected rows .* for 'BabyAIText-v0.task=pickup'"),
+        ({"task": "goto", "num_dists": 2, "strategy": "tool_short"}, "environment: expected rows .*num_dists=2&task=goto'"),
+    ):
+        with pytest.raises(UsageError, match=wrong):
+            trl_environment("BabyAIText-v0", **arguments)().reset(**row)
+
+
+def test_trl_plays_several_environments_by_the_names_in_their_rows(caller, config):
+    model, tokenizer = caller
+    tasks = ("goto", "pickup")
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(max_tool_calling_iterations=1, temperature=0.7),
+        processing_class=tokenizer,
+        train_dataset=concatenate_datasets([trl_dataset("BabyAIText-v0", "train", [1], task=task) for task in tasks]),
+        environment_factory={f"BabyAIText-v0?task={task}": trl_environment("BabyAIText-v0", task=task) for task in tasks},
+    )
+    trainer._generate_and_score_completions([trainer.train_dataset[place] for place in (0, 0, 1, 1)])
+    assert [game._obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
+
+
+def test_the_old_name_of_the_environment_works_and_an_unknown_strategy_is_refused():
+    with pytest.warns(FutureWarning, match="trl_environment: env_id is now environment"):
+        game = trl_environment(env_id="BabyAIText-v0", task="goto")()
+    with pytest.warns(FutureWarning, match="trl_dataset: env_id is now environment"):
+        rows = trl_dataset(env_id="BabyAIText-v0", fold="train", seeds=[1], task="goto")
+    assert game.reset(**rows[0]).startswith("Task")
+    for make in (trl_environment, lambda name, **more: trl_dataset(name, "train", [1], **more)):
+        with pytest.raises(UsageError, match="strategy: expected one of 'tool', 'tool_short'; got 'tool_shrt'"):
+            make("BabyAIText-v0", strategy="tool_shrt")
+
+
 @every_answer
 def test_the_tool_plays_the_action_that_rollout_plays(environment, answer):
     game = trl_environment(environment)()
@@ -472,21 +610,25 @@ def test_the_tool_tells_an_observation_in_the_words_of_zero_shot():
 
 
 class Failing(BabyAITextEnv):
-    """BabyAI whose engine fails at the start or the second step of some levels, or gives no number as a reward."""
+    """BabyAI whose engine dies at the start or the second step of some levels, or gives no number as a reward there."""
 
     def __init__(self, *, failing=(), reward=None, at_start=False, **arguments):
         super().__init__(**arguments)
-        self.failing, self.worth, self.at_start, self.broken = tuple(failing), reward, at_start, False
+        self.failing, self.worth, self.at_start, self.broken, self.dead = tuple(failing), reward, at_start, False, False
 
     def _start(self, seed):
+        if self.dead:
+            raise EngineError("the engine is dead")
         self.broken, self.played = seed % 1_000_000 in self.failing, 0
         if self.broken and self.at_start:
+            self.dead = True
             raise EngineError("the engine has died")
         return super()._start(seed)
 
     def _play(self, action):
         self.played += 1
         if self.broken and self.played == 2:
+            self.dead = True
             if self.worth is None:
                 raise LookupError("the engine has died")
             return super()._play(action)._replace(reward=float(self.worth))
@@ -504,7 +646,7 @@ def failing():
 @pytest.mark.parametrize("reward", [None, "nan", "inf"])
 def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
     environment = trl_environment(failing, task="goto", failing=(1,), reward=reward)()
-    for seed, expected in ((0, 0.0), (1, None), (0, 0.0)):
+    for seed, expected in ((0, 0.0), (1, None), (0, 0.0)):  # a dead engine is replaced
         environment.reset(seed=seed)
         told = [environment.act("turn left") for _ in range(4)]
         assert environment.get_reward() == expected and environment.over
@@ -520,11 +662,12 @@ def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
 def test_nothing_is_learnt_from_episodes_that_fail(failing, rollout_trainer, caplog, monkeypatch, at_start):
     monkeypatch.setattr("gym_text_policies.policies.llm.parse_action", lambda *_, **__: "turn left")  # whatever is said
     trainer = rollout_trainer
-    trainer.rollout_func = trl_rollout(f"{failing}?task=goto&failing=[1]&at_start={at_start}", max_tokens=4)
+    name = f"{failing}?task=goto&failing=[1]&at_start={at_start}"
+    trainer.rollout_func, dataset = trl_rollout(name, max_tokens=4), trl_dataset(name, "train", range(2))
     trainer.reward_funcs[1] = lambda reward, steps, **_: [None if value is None else 1.0 for value in reward]
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
-    rows = [trainer.train_dataset[place] for place in (0, 0, 1, 1)]
+    rows = [dataset[place] for place in (0, 0, 1, 1)]
     with caplog.at_level("WARNING"):
         batch = trainer._generate_and_score_completions(rows)
     error = f"{'EngineError' if at_start else 'LookupError'}: the engine has died"
@@ -569,7 +712,7 @@ def test_in_bfloat16_a_small_update_is_played_as_it_is_learnt(tiny_model, config
         players.append(model)
         raise EngineError("enough")
 
-    monkeypatch.setattr("gym_text_policies.bridges.trl_rollout.TransformersBackend", playing)
+    monkeypatch.setattr("gym_text_policies.backends.local.transformers.TransformersBackend", playing)
     with pytest.raises(EngineError):
         trainer.rollout_func([trainer.train_dataset[0]["prompt"]], trainer)
     base, player = model.get_base_model() if hasattr(model, "get_base_model") else model, players[0]

@@ -154,7 +154,7 @@ def start(tmp_path_factory):
 
 
 def test_grpo_learns_from_what_the_synchronised_model_has_sampled_and_copies_no_model(start, trainer_of, monkeypatch):
-    monkeypatch.setattr(bridge, "merged_copy", None)
+    monkeypatch.setattr(bridge, "player_of", None)
     trainer = trainer_of(start, max_steps=2, learning_rate=3e-3, play=trl_rollout(f"{GOTO[:-1]}2", max_tokens=4))
     llm = trainer.vllm_generation.llm
     before = {name: weight.clone() for name, weight in llm.model.named_parameters()}
@@ -290,6 +290,7 @@ def test_the_script_of_the_docs_learns_the_experts_calls_and_then_by_tools(tiny_
             "strategy": "tool_short",
             "history": "all",
             "mode": "tool",
+            "own_words": True,
             "with_reward": False,
         }
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tools/start")

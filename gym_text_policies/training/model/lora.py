@@ -168,8 +168,9 @@ def _in_float32(layer: Any, inputs: Any) -> Any:
 
 
 def is_quantised(model: Any) -> bool:
-    """Return whether the base of a model with an adapter is quantised."""
-    return getattr(model.get_base_model(), "hf_quantizer", None) is not None
+    """Return whether a model, or the base of a model with an adapter, is quantised."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return getattr(base, "hf_quantizer", None) is not None
 
 
 def compile_layers(model: Any) -> None:

@@ -12,21 +12,23 @@ if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
 
-def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> TransformersBackend:
-    """Return a backend that plays with the present weights of a model with an adapter.
+def player_of(model: Any, tokenizer: Any, dtype: str = "float32", *, name: str = "learner") -> TransformersBackend:
+    """Return a backend that plays with the present weights of a model.
 
-    The backend has a copy of the model, with the adapter merged, that is optimised for play. A model in 4 bits is not copied.
+    The backend has a copy of the model, with its adapter, if it has one, merged, that is optimised for play. A model in 4 bits is
+    not copied: it is itself set to evaluation.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
         dtype: Number format of the copy, ``float32`` or ``bfloat16``; the adapter is merged in float32.
+        name: The model's name in records.
     """
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
     if is_quantised(model):
-        return TransformersBackend(model, tokenizer, "learner")
-    return TransformersBackend(merged_copy(model, dtype), tokenizer, "learner", optimise=True)
+        return TransformersBackend(model, tokenizer, name)
+    return TransformersBackend(merged_copy(model, dtype), tokenizer, name, optimise=True)
 
 
 def merged_copy(model: Any, dtype: str = "float32") -> Any:
@@ -49,6 +51,7 @@ def merged_copy(model: Any, dtype: str = "float32") -> Any:
             copies[id(weight)] = torch.nn.Parameter(weight.data, requires_grad=False)
     copied = copy.deepcopy(base, copies)
     copied.__dict__.pop("peft_config", None)
+    copied.__dict__.pop("forward", None)  # another library's replacement would call the model that is trained
     for weight in copied.parameters():
         weight.data = weight.data.to(form)
     for buffer in copied.buffers():  # such as those of positions
