@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gym_text import UsageError
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.data.action_values import Continuing, _Copy, valued_states
+from gym_text_policies.data.export import ExportConfig
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED
@@ -183,7 +184,6 @@ def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
         (["--discount", "0.9"], "discount: expected it together with continue_with"),
         (["--import", "my_games"], "import: expected it together with continue_with"),
         (["--margin", "-1"], "margin: expected a number from 0 on; got -1.0"),
-        (["--margin", "nan"], "margin: expected a number from 0 on; got nan"),
         (["--timeout", "9"], "timeout: expected it together with submit_to"),
         (["--format", "openai", "--suffix", "mine"], "suffix: expected it together with submit_to"),
         (["--format", "openai", "--base-url", "http://127.0.0.1:9"], "base_url: expected it together with submit_to"),
@@ -202,3 +202,9 @@ def test_wrong_settings_are_refused(options, error, tmp_path, capsys):
     given = [str(tmp_path / "run") if option == "RUN" else option for option in options]
     assert cli.main(["export", "--format", "trl-dpo", *given, "--file", str(file)]) == 2
     assert error in capsys.readouterr().err and not file.exists()
+
+
+@pytest.mark.parametrize("margin", [math.nan, math.inf, -1.0])
+def test_a_margin_that_no_difference_reaches_or_misses_is_refused(margin):
+    with pytest.raises(UsageError, match=f"margin: expected a number from 0 on; got {margin}"):
+        ExportConfig(margin=margin)

@@ -50,7 +50,7 @@ ELSEWHERE = {
     "tokens": ("providers/tokenizers",),
     "transformers": ("local/questions",),
     "inspect_ai": ("data/inspect_logs",),
-    "levels": ("bridges/skyrl",),
+    "levels": ("bridges/skyrl", "bridges/verl"),
     "trl": ("bridges/trl_rollout", "bridges/trl_vllm"),
     "trust": ("providers/keys",),
     "unusable": ("policies/thinking",),
