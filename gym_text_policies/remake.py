@@ -41,9 +41,7 @@ def remake_environment(record: Mapping[str, Any], *, imports: Iterable[str] = ()
     """
     imports = tuple(imports)
     import_modules(imports)
-    check_owner(record, imports)
-    if _is_in(owner_of(record["id"]), *_SHIPPED):
-        check_plain(record["id"], record["kwargs"])
+    _check_owner_and_arguments(record, imports)
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
@@ -72,9 +70,13 @@ def check_chooses_game(environment: str, imports: Iterable[str] = ()) -> None:
         check_owner({"id": environment.partition("?")[0], "module": module})
     import_modules(imports)
     _, arguments = parse_environment(environment)
-    check_owner({"id": env_id}, imports)
-    if _is_in(owner_of(env_id), *_SHIPPED):
-        check_plain(env_id, arguments)
+    _check_owner_and_arguments({"id": env_id, "kwargs": arguments}, imports)
+
+
+def _check_owner_and_arguments(record: Mapping[str, Any], imports: Iterable[str]) -> None:
+    check_owner(record, imports)
+    if _is_in(owner_of(record["id"]), *_SHIPPED):
+        check_plain(record["id"], record["kwargs"])
 
 
 def owner_of(env_id: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -185,3 +187,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from report_runs import write_run
 
     return write_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def their_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the name of a module in the current folder that registers an environment, and has a player."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_games.py").write_text(
+        "import gymnasium as gym\nfrom gym_text.babyai.env import BabyAITextEnv\n"
+        "class Env(BabyAITextEnv):\n    pass\n"
+        "def player(obs):\n    return '[Deny]'\n"
+        "gym.register('Theirs-v0', Env)\n"
+    )
+    yield "their_games"
+    sys.modules.pop("their_games", None)
+    gym.registry.pop("Theirs-v0", None)

@@ -3,6 +3,7 @@
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -55,23 +56,6 @@ def test_an_episode_of_a_row_begins_with_the_rows_messages_in_whatever_order_the
         game.close()
 
 
-@pytest.fixture
-def their_games(tmp_path, monkeypatch):
-    """Return the name of a module in the current folder that registers an environment."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "their_games.py").write_text(
-        "import gymnasium as gym\nfrom gym_text.babyai.env import BabyAITextEnv\n"
-        "class Env(BabyAITextEnv):\n    pass\n"
-        "def player(obs):\n    return '[Deny]'\n"
-        "gym.register('Theirs-v0', Env)\n"
-    )
-    (tmp_path / "theirs.jinja").write_text("{% block system %}{% endblock %}{% block user %}{% endblock %}")
-    yield "their_games"
-    sys.modules.pop("their_games", None)
-    gym.registry.pop("Theirs-v0", None)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -95,6 +79,7 @@ def their_games(tmp_path, monkeypatch):
     ],
 )
 def test_a_row_from_elsewhere_names_a_level_and_neither_code_nor_a_file(their_games, wrong, message):
+    Path("theirs.jinja").write_text("{% block system %}{% endblock %}{% block user %}{% endblock %}")
     row = {"environment": GOTO, "fold": "dev", "seed": 3}
     with pytest.raises(UsageError, match=message):
         begin({**row, **wrong})

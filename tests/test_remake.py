@@ -22,37 +22,21 @@ def record(env_id, **more):
     return {"id": env_id, "kwargs": {}, "wrappers": [], "max_episode_steps": 9, **more}
 
 
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Return the name of a module in the current folder, which says that it was imported, and registers an environment."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "their_games.py").write_text(
-        "import gymnasium as gym\nfrom gym_text.babyai.env import BabyAITextEnv\n"
-        "class Env(BabyAITextEnv):\n    pass\n"
-        "def player(obs):\n    return 'go'\n"
-        "gym.register('Theirs-v0', Env)\n"
-    )
-    yield "their_games"
-    sys.modules.pop("their_games", None)
-    gym.registry.pop("Theirs-v0", None)
-
-
-def test_a_record_imports_no_module_unless_the_user_names_it(module):
-    theirs = record("Theirs-v0", module=module)
+def test_a_record_imports_no_module_unless_the_user_names_it(their_games):
+    theirs = record("Theirs-v0", module=their_games)
     with pytest.raises(
         UsageError, match=r"Theirs-v0: expected one that ships .* Name that module in imports, as in --import their_games\."
     ):
         remake_environment(theirs)
     with pytest.raises(UsageError, match="ships"):
-        remake_environment(record("their_games:Theirs-v0", module=module), imports=["gym_text"])
-    assert module not in sys.modules
-    with remake_environment(theirs, imports=[module]) as env:
-        assert environment_config(env)["module"] == module
+        remake_environment(record("their_games:Theirs-v0", module=their_games), imports=["gym_text"])
+    assert their_games not in sys.modules
+    with remake_environment(theirs, imports=[their_games]) as env:
+        assert environment_config(env)["module"] == their_games
 
 
-def test_a_module_that_somebody_has_imported_still_has_to_be_named(module):
-    __import__(module)
+def test_a_module_that_somebody_has_imported_still_has_to_be_named(their_games):
+    __import__(their_games)
     with pytest.raises(UsageError, match="--import their_games"):
         remake_environment(record("Theirs-v0"))
 
@@ -73,10 +57,10 @@ def test_a_module_that_somebody_has_imported_still_has_to_be_named(module):
         ("BabyAIText-v0", {"task": "x" * 10_000}),
     ],
 )
-def test_arguments_that_name_a_policy_or_a_file_or_are_heavy_are_refused(module, env_id, arguments):
+def test_arguments_that_name_a_policy_or_a_file_or_are_heavy_are_refused(their_games, env_id, arguments):
     with pytest.raises(UsageError, match=f"environment {env_id}: expected arguments"):
         remake_environment(record(env_id, kwargs=arguments))
-    assert module not in sys.modules
+    assert their_games not in sys.modules
 
 
 def test_what_chooses_a_game_may_stand_in_a_record():

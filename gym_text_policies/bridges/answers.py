@@ -1,5 +1,6 @@
 """What all bridges do about an answer that cannot be used: one that names no possible action, or several.
 
+Where a game takes any words, `parse_action` reads an empty answer as an empty action. The bridges count that as no action.
 The model is told, with the actions that are possible. No step is made: the game stands still, and the answer costs nothing. After
 `MOST_UNUSABLE` such answers in a row the episode ends, as at a step limit.
 """

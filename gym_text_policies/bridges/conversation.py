@@ -93,10 +93,9 @@ class Conversation:
             name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
         else:
             name = parse_action(answer, self._spec, self._obs, finish=finish)
-        name = name if name and name.strip() else None
-        if self._tally.add(usable=name is not None):
+        if self._tally.add(usable=bool(name)):
             self.end = "unusable_answers"
-        if name is None:
+        if not name:
             return told(self._spec, self._obs)
         action = self._spec.encode(name, self._obs)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action)

@@ -169,10 +169,10 @@ class GymTextEnvironment(openenv.Environment):
                 raise StepOrderError(
                     f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws."
                 )
-            name = parse_action(action.action, self._game.spec, self._obs) or None  # no empty action, where any words are one
+            name = parse_action(action.action, self._game.spec, self._obs)
             state.step_count += 1  # OpenEnv's contract counts calls, usable or not
-            state.done = self._tally.add(usable=name is not None)
-            if name is None:
+            state.done = self._tally.add(usable=bool(name))
+            if not name:
                 info = {"success": state.success, "action_was_valid": False}
                 error = told(self._game.spec, self._obs)
                 return self._observation(info, 0.0, truncated=state.done, error=error)

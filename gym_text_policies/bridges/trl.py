@@ -264,11 +264,11 @@ class TRLEnvironment(metaclass=_Picklable):
         if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
         words = "" if action is None else str(action)
-        name = parse_action(words, self._spec, self._obs) or None  # an empty action, where any words are one, cannot be used
-        if self._tally.add(usable=name is not None):
+        name = parse_action(words, self._spec, self._obs)
+        if self._tally.add(usable=bool(name)):
             self.over = True
             return self._text()
-        if name is None:
+        if not name:
             return told(self._spec, self._obs)
         self._before = self._obs
         try:
