@@ -56,7 +56,7 @@ ELSEWHERE = {
     "unusable": ("policies/thinking",),
     "user_folder": ("gym_text_policies/user_cache",),
     "vector": ("gym_text/vectorised",),
-    "openenv": ("bridges/mcp_tools",),
+    "openenv": ("bridges/mcp_http", "bridges/mcp_tools"),
     "verifiers": ("bridges/conversation",),
 }
 """By what follows ``test_`` in a file's name, the modules that are tested there, by their folder and name."""

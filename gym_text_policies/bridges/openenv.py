@@ -32,6 +32,7 @@ from gym_text.errors import EngineError, StepOrderError, UsageError, check_choic
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.bridges.answers import Tally, told
+from gym_text_policies.bridges.mcp_http import add_mcp
 from gym_text_policies.bridges.mcp_tools import tools_of
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
@@ -166,9 +167,7 @@ class GymTextEnvironment(openenv.Environment):
             state = self._state
             if self._env is None or state.done:
                 what = "this one has ended" if state.episode_id else "there is none"
-                raise StepOrderError(
-                    f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws."
-                )
+                raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws or /mcp.")
             name = parse_action(action.action, self._game.spec, self._obs)
             state.step_count += 1  # OpenEnv's contract counts calls, usable or not
             state.done = self._tally.add(usable=bool(name))
@@ -220,7 +219,7 @@ class GymTextEnvironment(openenv.Environment):
     @functools.cached_property
     def mcp_client(self) -> Client[object]:
         """The tools of this session, for agents that play over ``/mcp``."""
-        return tools_of(self._game.name, self._game.spec, self._begin, self._act)
+        return tools_of(self._begin, self._act)
 
     def _begin(self, seed: int | None, split: str | None) -> str:
         with self._lock:
@@ -314,6 +313,7 @@ def create_app(
         mode="simulation",
     )
     app.state.limits = limits
+    add_mcp(app, name, game.spec, limits)
     app.add_middleware(LimitsMiddleware, limits=limits)
     for error in (UsageError, StepOrderError):
         app.add_exception_handler(error, _bad_request)
