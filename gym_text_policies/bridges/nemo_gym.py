@@ -26,6 +26,10 @@ METRICS = ("success", "steps", "unusable")
 """What a step's ``info`` has beside ``end``, and what the run's metrics have the mean of."""
 _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _NO_EPISODE = "expected an episode that goes on; this session has none, or was idle for too long. Begin one by /reset."
+_FULL = (
+    "max_sessions: expected {0} episodes at once, at most; all are being played. Set more in the server's configuration, or fewer "
+    "for the run by num_samples_in_parallel."
+)
 _REQUEST = "_ng_step_request_id"
 Reply = tuple[str | None, float, bool, bool, dict[str, Any]]
 """What a step returns: observation or None, reward, terminated, truncated, info."""
@@ -36,6 +40,9 @@ class GymTextConfig(BaseResourcesServerConfig):  # type: ignore[misc, unused-ign
 
     imports: tuple[str, ...] = ()
     """Modules whose environments a row may name beside those that ship."""
+    max_sessions: int = Field(1024, ge=1)
+    """Most episodes at once; one more is refused with the status 503. The agent does not try again, so it is more than the episodes
+    that a run plays at once."""
     idle_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """An episode without a step for so many seconds is ended, because its agent is gone. The model's answer, with the trainer's
     pauses, has to come sooner."""
@@ -43,8 +50,8 @@ class GymTextConfig(BaseResourcesServerConfig):  # type: ignore[misc, unused-ign
 
 @dataclass
 class _Session:
-    game: Conversation | None
-    """None after the last step."""
+    game: Conversation | None = None
+    """None until it has begun, and after the last step."""
     idle: asyncio.TimerHandle | None = None
     """Ends the episode, unless a step comes before."""
     request: str | None = None
@@ -88,12 +95,18 @@ class GymTextServer(GymnasiumServer):
             session_id: Names the episode.
         """
         await self._end(session_id)
-        try:
-            game = await asyncio.to_thread(begin, metadata, imports=self.config.imports)
-        except UsageError as error:
-            raise HTTPException(422, str(error)) from error
-        self.session_state[session_id] = session = _Session(game)
-        self._wait(session_id, session)
+        if len(self.session_state) >= self.config.max_sessions:
+            raise HTTPException(503, _FULL.format(self.config.max_sessions))
+        self.session_state[session_id] = session = _Session()
+        async with session.lock:
+            try:
+                session.game = game = await asyncio.to_thread(begin, metadata, imports=self.config.imports)
+            except UsageError as error:
+                raise HTTPException(422, str(error)) from error
+            finally:
+                if session.game is None:
+                    self._forget(session_id, session)
+            self._wait(session_id, session)
         return game.messages()[1], {"supports_explicit_close": True, "supports_step_idempotency": True}
 
     async def step(self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None) -> Reply:
