@@ -54,6 +54,14 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What the gold path is checked on: the registered parameters, CookingWorld at 1 and 11 rooms, and the largest games."""
 
+ABOUT = (
+    "# Experts of TextWorldExpress's games\n\nMade by `python benchmarks/experts.py`. Experts of other environments: "
+    "[BabyAI](babyai_experts.md), [ScienceWorld](science_world.md),\n[Sokoban](sokoban.md), [TextCraft](textcraft_levels.md), "
+    "[TextWorld](textworld_games.md); LunarLander's controller is the row `gold` of\n[adapters_lunarlander.md]"
+    "(adapters_lunarlander.md).\n\n"
+)
+"""What the page says above its tables."""
+
 
 @dataclass(frozen=True)
 class ExpertsConfig:
@@ -256,7 +264,7 @@ def report(paths: Sequence[PathRow], replans: Sequence[ReplanRow]) -> str:
         ((r.game, r.distance, r.levels, *(f"{share:.3f}" for share in (r.lost, r.winnable, r.hint, r.won))) for r in replans),
     )
     return (
-        "# Experts of TextWorldExpress's games\n\nMade by `python benchmarks/experts.py`.\n\n## Gold path\n\n"
+        f"{ABOUT}## Gold path\n\n"
         "Won: within the limit, each step valid when it was played. Most actions: valid at once, on the path or in random play."
         f"\n\n{gold}\n\n## Replanning\n\n"
         "After k random valid actions from the start, shares of the levels. Still winnable: all that the game has not declared\n"
