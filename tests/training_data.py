@@ -32,13 +32,17 @@ def examples(count=8):
     return rows
 
 
-def plain_log_probs(model, tokenizer, messages, answer, thought=""):
+def plain_log_probs(model, tokenizer, messages, answer, thought="", tool=""):
     """Return log P of each token of an answer and its end of turn, with gradients, from one plain forward pass."""
-    place = format_of(tokenizer).place(bool(thought))
+    place = format_of(tokenizer, {"tools": [{"type": "function", "function": json.loads(tool)}]} if tool else None).place(
+        bool(thought)
+    )
     prompt, tokens = prompt_tokens(tokenizer, messages, place), [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
     if thought:
         closed = tokenizer(place.thought_close + answer)["input_ids"]  # the closing space as it is before a word
         tokens = [*tokenizer(place.thought_open)["input_ids"], *text_tokens(tokenizer, thought), *closed, tokens[-1]]
+    if tool:
+        tokens = tokenizer(f'<tool_call>\n{{"name": "act", "arguments": {answer}}}\n</tool_call><|im_end|>')["input_ids"]
     log_probs = model(input_ids=torch.tensor([prompt + tokens])).logits[0].log_softmax(-1)
     return torch.stack([log_probs[len(prompt) + i - 1, token] for i, token in enumerate(tokens)])
 

@@ -30,6 +30,18 @@ def with_tool(arguments: Mapping[str, Any], tool: Mapping[str, Any]) -> dict[str
     return {**arguments, "tools": [{"type": "function", "function": dict(tool)}]}
 
 
+def call_parts(message: Message, name: str) -> dict[str, Any]:
+    """Return the fields, as chat templates read them, of a message that is a call of a tool, or that is a tool's answer.
+
+    Args:
+        message: The message. A call has the arguments, as JSON, under ``call``.
+        name: Name of the tool.
+    """
+    if "call" not in message:
+        return {"name": name}
+    return {"tool_calls": [{"type": "function", "function": {"name": name, "arguments": json.loads(message["call"])}}]}
+
+
 @dataclass(frozen=True, eq=False)
 class CallFormat:
     """What a chat template says of calls of its one tool.
@@ -52,7 +64,8 @@ class CallFormat:
         if not (described and _VALUE in shown and _RESULT["content"] in shown and self._place):
             raise UsageError(
                 "mode 'tool': expected a model whose chat template describes tools to the model, and writes their calls and "
-                "results; this one's does not. Take mode 'json' or 'choose', or a model that was trained to call tools."
+                "results; this one's does not. Take mode 'json' or 'choose', or a model that was trained to call tools. "
+                "gym-text sft trains one with another template: --chat-template tools, or a file."
             )
 
     @property

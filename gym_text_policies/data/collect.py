@@ -28,6 +28,7 @@ from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
+from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, Thoughts, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.base import Engine, EpisodeJob
@@ -199,7 +200,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, serie
         if not fate:
             before = len(distinct)
             for row in rows_of(episode, spec, config.prompting, config.learnt, prompt, thought):
-                distinct.setdefault((tuple(message["content"] for message in row.messages), row.labels, row.thoughts), row)
+                distinct.setdefault((tuple(map(said_in, row.messages)), row.labels, row.thoughts), row)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(distinct) > before else "duplicates or unlabelled"
         fates[fate] += 1

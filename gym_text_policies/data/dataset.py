@@ -19,9 +19,12 @@ from gym_text_policies.files import check_folder
 from gym_text_policies.folders import replace_folder
 from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.prompts.tools import called_action
 from gym_text_policies.run_folders import writing
 
 ROLES = ("system", "user", "assistant")
+_OPTIONAL = ("thoughts", "tool")
+"""Fields that a record lacks where no row has them, as in datasets of earlier releases."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
 
@@ -46,8 +49,8 @@ def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False
         raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
 
     records = [dataclasses.asdict(row) for row in rows]
-    if not any(row.thoughts for row in rows):  # as in datasets of earlier releases
-        records = [{name: value for name, value in record.items() if name != "thoughts"} for record in records]
+    unused = {name for name in _OPTIONAL if not any(getattr(row, name) for row in rows)}
+    records = [{name: value for name, value in record.items() if name not in unused} for record in records]
 
     def save(target: Path) -> None:
         with _no_progress_bars(datasets), writing(folder):
@@ -86,22 +89,24 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
 
 def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name != "thoughts"}
-    fields["thoughts"] = tuple(record.get("thoughts") or ())
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
+    fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
     try:
-        _check_conversation(fields["messages"], fields["labels"])
+        _check_conversation(fields["messages"], fields["labels"], (*ROLES, "tool") if fields["tool"] else ROLES)
         _check_thoughts(fields["thoughts"], fields["labels"])
         _check_origin(fields["environment"], fields["history"])
-        messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
+        _check_calls(fields["tool"], fields["messages"], fields["labels"])
+        kept = ("role", "content", "call") if fields["tool"] else ("role", "content")
+        messages = tuple({key: said[key] for key in kept if said.get(key) is not None} for said in fields["messages"])
         return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"row {number}: {error}") from None
 
 
-def _check_conversation(messages: Any, labels: Any) -> None:
+def _check_conversation(messages: Any, labels: Any, roles: Sequence[str]) -> None:
     """Raise ValueError or TypeError unless messages are texts of known roles, and each has a label, not all of them empty."""
-    if not messages or not all(_is_message(message) for message in messages):
-        raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:_SHOWN]}")
+    if not messages or not all(_is_message(message, roles) for message in messages):
+        raise ValueError(f"messages: expected texts of {', '.join(roles)}; got {str(messages)[:_SHOWN]}")
     if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
         raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:_SHOWN]}")
 
@@ -114,6 +119,18 @@ def _check_thoughts(thoughts: Any, labels: Any) -> None:
         raise ValueError(f"thoughts: expected a text for each message, empty where the label is; got {str(thoughts)[:_SHOWN]}")
 
 
+def _check_calls(tool: Any, messages: Any, labels: Any) -> None:
+    """Raise ValueError or TypeError unless `tool` is empty, or the JSON of a function, and each answer is a call of it."""
+    if not tool:
+        return
+    function = json.loads(tool)
+    if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():
+        raise ValueError(f"tool: expected a function with name, description and parameters, as JSON; got {tool[:_SHOWN]!r}")
+    calls = [message.get("call") for message in messages if message["role"] == "assistant"]
+    if wrong := [call for call in (*calls, *filter(None, labels)) if called_action(call or "") is None]:
+        raise ValueError(f"messages, labels: expected calls with an action, as JSON; got {str(wrong[0])[:_SHOWN]!r}")
+
+
 def _check_origin(environment: Any, history: Any) -> None:
     """Raise ValueError or TypeError unless `environment` is JSON with an id, and `history` is a number of steps or all."""
     data = json.loads(environment)
@@ -123,8 +140,8 @@ def _check_origin(environment: Any, history: Any) -> None:
         raise ValueError(f"history: expected a number or all; got {str(history)[:_SHOWN]!r}")
 
 
-def _is_message(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+def _is_message(message: Any, roles: Sequence[str]) -> bool:
+    return isinstance(message, Mapping) and message.get("role") in roles and isinstance(message.get("content"), str)
 
 
 @contextlib.contextmanager

@@ -8,20 +8,21 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.data.action_values import Continuing, valued_states
+from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.preferences import action_pairs, preference_pairs
-from gym_text_policies.data.rows import Row
+from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
 from gym_text_policies.old_names import gone, old_names
-from gym_text_policies.records import Episode
+from gym_text_policies.records import Episode, Message
 from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
@@ -104,22 +105,25 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
 
     If a label differs from the message that was played, the label becomes the last message of a separate chat. Thoughts are left
-    out: the format has none.
+    out: the format has none. Calls of a tool are OpenAI's, and such a chat also has ``tools``.
     """
     lines = []
+
+    def add(messages: Sequence[Message], weights: Sequence[int], tool: str) -> None:
+        chat = as_openai_reads(messages, tool)
+        for message, weight in zip(chat["messages"], weights, strict=True):
+            if message["role"] == "assistant":
+                message["weight"] = weight
+        lines.append(json.dumps(chat, ensure_ascii=False))
+
     for row in rows:
-        messages: list[dict[str, Any]] = []
-        for number, (message, label) in enumerate(zip(row.messages, row.labels, strict=True)):
-            if message["role"] != "assistant":
-                messages.append(dict(message))
-                continue
-            if label and label != message["content"]:
-                before = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:number]]
-                learnt = {"role": "assistant", "content": label, "weight": 1}
-                lines.append(json.dumps({"messages": [*before, learnt]}, ensure_ascii=False))
-            messages.append({**message, "weight": int(bool(label) and label == message["content"])})
-        if any(message.get("weight") for message in messages):
-            lines.append(json.dumps({"messages": messages}, ensure_ascii=False))
+        learnt = [int(bool(label) and label == said_in(said)) for said, label in zip(row.messages, row.labels, strict=True)]
+        for number, label in enumerate(row.labels):
+            if label and not learnt[number]:
+                before = row.messages[:number]
+                add([*before, answer_message(label, calls=bool(row.tool))], [0] * number + [1], row.tool)
+        if any(learnt):
+            add(row.messages, learnt, row.tool)
     return lines
 
 
@@ -127,12 +131,13 @@ def completion_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON, each a ``prompt`` and the ``completion`` to learn, as TRL's `SFTTrainer` and others read them.
 
     Each answer has a line. What a player did instead stands in later prompts, which do not count in the loss. A thought is
-    ``reasoning_content`` of the completion.
+    ``reasoning_content`` of the completion. If the answers are calls of a tool, a line also has ``tools``, as JSON in a text.
     """
     lines = []
-    for messages, answer, thought in (example for row in rows for example in row.examples()):
-        said = {"role": "assistant", "content": answer, **({"reasoning_content": thought} if thought else {})}
-        lines.append(json.dumps({"prompt": messages, "completion": [said]}, ensure_ascii=False))
+    for (messages, answer, thought), tool in ((example, row.tool) for row in rows for example in row.examples()):
+        said = answer_message(answer, calls=bool(tool)) | ({"reasoning_content": thought} if thought else {})
+        *prompt, completion = as_template_reads([*messages, said], tool)
+        lines.append(json.dumps({"prompt": prompt, "completion": [completion], **template_tools(tool)}, ensure_ascii=False))
     return lines
 
 

@@ -7,6 +7,9 @@ expert's action. The conversation goes on after the player's action.
 
 A thought may stand before a label. The model learns to write it between the prompt and the answer, as its chat template has it. No
 later message contains the thought.
+
+In mode ``tool`` an answer is a call: its label has the arguments, as JSON, and the row has the tool's description. The model's
+chat template writes both when the model learns and when it plays, so the same rows teach models with different templates.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from typing import Any, Literal, NamedTuple
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.call_format import CallFormat, with_tool
+from gym_text_policies.backends.local.rendering import calls_of, format_of
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts.tools import as_calls, call_of, tool_function
 from gym_text_policies.records import Episode, Message, Step
 
 LABELS = ("expert", "own")
@@ -35,11 +40,14 @@ Labels = Literal["expert", "own"]
 def trained_as(given: PolicyConfig, adapter: str = "") -> PolicyConfig:
     """Return the prompt settings of training: those that the user gives, else those of the adapter's training, else `TRAINED`.
 
+    In mode ``tool`` the strategy and the history are, by default, those of play in this mode.
+
     Args:
         given: The user's settings.
         adapter: Name or folder of the adapter that training starts from, or that plays; any other model adds no settings.
     """
-    return given.with_defaults(settings_of(adapter) if adapter else {}).with_defaults(TRAINED)
+    known = given.with_defaults(settings_of(adapter) if adapter else {})
+    return known.with_defaults(known.usual).with_defaults(TRAINED)
 
 
 def training_prompt(policy: PolicyConfig) -> Prompt:
@@ -54,16 +62,23 @@ def training_prompt(policy: PolicyConfig) -> Prompt:
     return prompt
 
 
-def learner_of(policy: PolicyConfig, tokenizer: Any) -> PolicyConfig:
+def learner_of(policy: PolicyConfig, tokenizer: Any, tools: Iterable[str] = ()) -> PolicyConfig:
     """Return how a model is asked in training. One that would think, and has no thoughts to learn from, is asked not to think.
 
     Args:
         policy: How the model is prompted; `think` is True if there are thoughts to learn from.
         tokenizer: The model's tokenizer.
+        tools: The tools of the rows; see `Row.tool`.
 
     Raises:
-        UsageError: If there are thoughts, and the model's chat template has none; or if an answer cannot stand without one.
+        UsageError: If there are thoughts or calls, and the model's chat template has none; or if an answer cannot stand without a
+            thought.
     """
+    for tool in filter(None, sorted(set(tools))):
+        try:
+            row_calls(tokenizer, tool, think=bool(policy.think))
+        except UsageError as error:
+            raise UsageError(f"data: expected a model that can call, as the answers of these rows are calls. {error}") from error
     known = format_of(tokenizer)
     if policy.think:
         try:
@@ -74,6 +89,11 @@ def learner_of(policy: PolicyConfig, tokenizer: Any) -> PolicyConfig:
         return policy
     known.place(False)
     return dataclasses.replace(policy, think=False if known.place().thinks else None)
+
+
+def row_calls(tokenizer: Any, tool: str, *, think: bool) -> CallFormat:
+    """Return how a model's chat template writes calls of a row's tool; see `Row.tool`."""
+    return calls_of(tokenizer, with_tool(format_of(tokenizer).arguments, json.loads(tool)), think)
 
 
 def prompt_record(policy: PolicyConfig) -> dict[str, Any]:
@@ -121,6 +141,8 @@ class Row:
     """Whether the prompt says which events give a reward."""
     thoughts: tuple[str, ...] = ()
     """For each message the thought to learn before its label, or an empty text. Empty if there are no thoughts."""
+    tool: str = ""
+    """The tool whose calls the labels are, as JSON: see `Request.tool`. Empty if the labels are words."""
 
     @property
     def decisions(self) -> int:
@@ -128,10 +150,17 @@ class Row:
         return sum(map(bool, self.labels))
 
     @property
+    def asked_for(self) -> str:
+        """What the labels are: calls or words."""
+        return "calls" if self.tool else "words"
+
+    @property
     def policy(self) -> PolicyConfig:
-        """How a model that learns from this row is prompted: in words, if the answers have thoughts that the strategy asks for."""
+        """How a model that learns from this row is asked: for calls, in words if the strategy asks for thoughts, or to choose."""
         history: Depth = "all" if self.history == "all" else int(self.history)
         policy = dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
+        if self.tool:
+            return dataclasses.replace(policy, mode="tool")
         return dataclasses.replace(policy, mode="text") if training_prompt(policy).thinks else policy
 
     def examples(self, *, also_without: bool = False) -> Iterator[Example]:
@@ -167,8 +196,8 @@ def rows_of(
         thought: Writes the thought before an expert's answer; None: there is none.
     """
     check_choice("labels", labels, LABELS)
-    prompt = prompt or training_prompt(policy)
-    origin = _origin(episode, policy, prompt)
+    prompt, calls = prompt or training_prompt(policy), policy.mode == "tool"
+    origin = _origin(episode, spec, policy, prompt)
     rows: list[Row] = []
     messages: list[Message] = []
     learnt: list[tuple[str, str]] = []
@@ -178,15 +207,23 @@ def rows_of(
             rows.append(_row(messages, learnt, origin))
             messages, learnt = [], []
         learnt += [("", "")] * (len(prompted) - len(learnt))
-        learnt.append(
+        label, before = (
             _expert_label(episode.steps[: number + 1], thought) if labels == "expert" else _own_label(step, policy, prompt)
         )
-        messages = [*prompted, {"role": "assistant", "content": step.decision.action}]
+        learnt.append((call_of(label) if calls and label else label, before))
+        action = step.decision.action
+        messages = [*prompted, answer_message(call_of(action) if calls else action, calls=calls)]
     rows.append(_row(messages, learnt, origin))
     return [_ends_with_its_label(row) for row in rows if row.decisions]
 
 
-def _origin(episode: Episode, policy: PolicyConfig, prompt: Prompt) -> dict[str, Any]:
+def answer_message(answer: str, *, calls: bool) -> Message:
+    """Return an answer as a message: words, or the arguments of a call."""
+    said: Message = {"role": "assistant", "content": answer}
+    return as_calls([said])[0] if calls else said
+
+
+def _origin(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prompt) -> dict[str, Any]:
     """Return the fields that all rows of an episode share."""
     return {
         "environment": json.dumps(dict(episode.environment), sort_keys=True),
@@ -198,6 +235,7 @@ def _origin(episode: Episode, policy: PolicyConfig, prompt: Prompt) -> dict[str,
         "history": str(policy.history),
         "template": str(prompt.config["template"]),
         "with_reward": bool(policy.with_reward),
+        "tool": json.dumps(tool_function(spec), ensure_ascii=False) if policy.mode == "tool" else "",
     }
 
 
@@ -229,15 +267,15 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
     exchanged = []
     for row in rows:
         rename = functools.partial(things.rename, new=things.draw(rng))
-        messages = tuple({**message, "content": rename(message["content"])} for message in row.messages)
+        messages = tuple({key: text if key == "role" else rename(text) for key, text in said.items()} for said in row.messages)
         labels, thoughts = (tuple(map(rename, texts)) for texts in (row.labels, row.thoughts))
-        exchanged.append(dataclasses.replace(row, messages=messages, labels=labels, thoughts=thoughts))
+        exchanged.append(dataclasses.replace(row, messages=messages, labels=labels, thoughts=thoughts, tool=rename(row.tool)))
     return exchanged
 
 
 def _ends_with_its_label(row: Row) -> Row:
     """Return a row whose last message is replaced by its label. No later prompt contains the action that was played."""
-    last = {"role": "assistant", "content": row.labels[-1] or row.messages[-1]["content"]}
+    last = answer_message(row.labels[-1], calls=bool(row.tool)) if row.labels[-1] else row.messages[-1]
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
 
 
@@ -255,19 +293,18 @@ def _own_label(step: Step, policy: PolicyConfig, prompt: Prompt) -> tuple[str, s
     if not decision.valid or decision.thought_cut:
         return "", ""
     thought = "" if prompt.thinks else decision.reasoning or ""  # a strategy that thinks has its reasoning in the answer
-    said = None if policy.mode == "tool" else decision.completion  # a call is no answer in words
+    said = None if policy.mode == "tool" else decision.completion  # a call is written anew: it may name the action otherwise
     return said or decision.action, thought
 
 
 def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
     """Yield the prompt of each step of an episode, and the prompt after its last step."""
-    past: list[tuple[str, str]] = []
-    for step in (*episode.steps, None):
-        shown = past if policy.history == "all" else past[len(past) - policy.history :] if policy.history else []
-        observation = step.observation if step else episode.last_observation
-        yield prompt.render(spec, {**observation, "history": tuple(shown)})
-        if step:
-            past.append((str(step.observation["text"]), step.decision.action))
+    for number, step in enumerate((*episode.steps, None)):
+        shown = episode.steps[0 if policy.history == "all" else max(0, number - (policy.history or 0)) : number]
+        history = tuple((str(past.observation["text"]), past.decision.action) for past in shown)
+        obs = {**(step.observation if step else episode.last_observation), "history": history}
+        earlier = {"earlier": tuple(past.observation for past in shown)}
+        yield prompt.render(spec, obs | earlier, calls=policy.mode == "tool")
 
 
 def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
@@ -276,17 +313,19 @@ def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str)
     The rows may show different numbers of earlier steps if no policy is given: one model can learn from rows of several games.
     """
     rows = list(rows)
-    prompts = {(row.strategy, row.with_reward, row.template) for row in rows}
+    prompts = {(row.strategy, row.with_reward, row.template, row.asked_for) for row in rows}
     if len(prompts) > 1:
-        raise UsageError(f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy.")
+        raise UsageError(f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and mode.")
     if policy is not None:
         template = str(training_prompt(policy).config["template"])
-        expected = (policy.strategy, str(policy.history), policy.with_reward, template)
-        others = sorted({(row.strategy, row.history, row.with_reward, row.template) for row in rows} - {expected})
+        form = "calls" if policy.mode == "tool" else "words"
+        expected = (policy.strategy, str(policy.history), policy.with_reward, template, form)
+        others = sorted({(row.strategy, row.history, row.with_reward, row.template, row.asked_for) for row in rows} - {expected})
         if others:
             raise UsageError(
-                f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {others[0]}. "
-                "The template has changed, or the settings name another. Collect again: that uses the stored episodes."
+                f"{source}: expected rows with the prompt (strategy, history, reward, version, answers) {expected}; got "
+                f"{others[0]}. The template has changed, or the settings name another. Collect again: that uses the stored "
+                "episodes."
             )
 
 

@@ -109,6 +109,7 @@ def dagger(config: DAggerConfig) -> Path:
             model=str(adapter),
             labels="expert",
             expert_share=config.expert_share / 2 ** (number - 1),
+            mode=prompting.mode,
             strategy=prompting.strategy,
             history=prompting.history,
             think=prompting.think,

@@ -71,7 +71,8 @@ class SFTConfig(TrainingOptions):
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     folder: str = "runs/sft"
     chat_template: str = ""
-    """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it."""
+    """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it. tools is the one
+    that ships, with which models whose turns begin with <|im_start|>, such as SmolLM2, learn to call tools."""
     learning_rate: float = 5e-4
     schedule: Schedule = "cosine"
     warmup: int = 5
@@ -132,7 +133,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     with claim("sft", config, _MAY_CHANGE):
         model, tokenizer = _load(config)
-        policy = learner_of(asked, tokenizer)
+        policy = learner_of(asked, tokenizer, {row.tool for row in rows})
         tell_without_thoughts(policy)
         rows = within_window(rows, model, tokenizer)
         record = prompt_record(policy)  # before training: somebody may edit the template during the run
@@ -196,10 +197,11 @@ def within_window(rows: Sequence[Row], model: Any, tokenizer: Any) -> list[Row]:
     window = window_of(model.config)
 
     def fits(row: Row) -> bool:
-        # A token has at least one byte; only of a row with more bytes are the tokens counted.
+        # A token has at least one byte; only of a row with more bytes, or with calls, are the tokens counted.
         texts = [*(message["content"] for message in row.messages), *row.thoughts]
         most = sum(len(text.encode()) + MOST_MARKERS for text in texts)
-        return most <= window or Conversation.of(tokenizer, row.examples()).length <= window
+        short = most <= window and not row.tool
+        return short or Conversation.of(tokenizer, row.examples(), tool=row.tool).length <= window
 
     kept = [row for row in rows if fits(row)]
     if not kept:

@@ -211,8 +211,10 @@ def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bo
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        examples = [row.examples(also_without=also_without) for row in sorted(batch, key=lambda row: row.environment)]
-        conversations = [Conversation.of(tokenizer, some, learn_thoughts=learn_thoughts) for some in examples]
+        conversations = [
+            Conversation.of(tokenizer, row.examples(also_without=also_without), learn_thoughts=learn_thoughts, tool=row.tool)
+            for row in sorted(batch, key=lambda row: row.environment)
+        ]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
         return {"conversations": conversations}

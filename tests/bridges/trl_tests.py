@@ -44,6 +44,7 @@ from gym_text_policies.policies.config import settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import call_of, tool_function
 from gym_text_policies.records import Tokens
+from gym_text_policies.training.model.sequences import Conversation
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'
@@ -72,6 +73,14 @@ def lora():
 
 def load(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def path_to(tree, node):
+    """Return the tokens from the beginning of a conversation to a node."""
+    tokens = []
+    while node >= 0:
+        tokens, node = [tree.tokens[node], *tokens], tree.parents[node]
+    return tokens
 
 
 def length_reward(completion_ids, **_):
@@ -798,6 +807,39 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
         prompt = prompt_tokens(tokenizer, example.messages, format_of(tokenizer).place(False))
         assert ids[: int(learnt.nonzero()[0])].tolist() == prompt, "the tokens that are played"
     trainer.train()
+
+
+@pytest.mark.parametrize("template", PLAYED_AS)
+def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tiny_model, tmp_path, template):
+    own = ["--environments", GOTO, "--episodes", "2", "--mode", "tool", "--strategy", "tool_short", "--folder"]
+    assert cli.main(["collect", *own, str(tmp_path / "data"), "--noise", "0.6"]) == 0
+    rows = read_rows(tmp_path / "data/rows")
+    model, tokenizer = load(tiny_model)
+    with_markers(tokenizer, template)
+    model.resize_token_embeddings(len(tokenizer))
+    settings = {"max_length": None, "max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}
+    file = str(tmp_path / "rows.jsonl")
+    assert cli.main(["export", "--format", "trl-sft", "--data", str(tmp_path / "data/rows"), "--file", file]) == 0
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(output_dir=str(tmp_path / "sft"), **settings),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=file, split="train"),
+    )
+    decisions = [
+        (ids, [token for _, token in decision.answers[0]])
+        for row in rows
+        for conversation in [Conversation.of(tokenizer, row.examples(), tool=row.tool)]
+        for decision in conversation.decisions
+        for ids in [path_to(conversation.tree, decision.prompt_end)]
+    ]
+    assert len(trainer.train_dataset) == len(decisions) > 3
+    batch = trainer.data_collator([trainer.train_dataset[place] for place in range(len(decisions))])
+    for (prompt, call), ids, labels in zip(decisions, batch["input_ids"], batch["labels"], strict=True):
+        first = int((labels != -100).nonzero()[0])
+        assert ids[:first].tolist() == prompt, "the tokens that are played"
+        assert labels[first : first + len(call)].tolist() == call
+        assert not tokenizer.decode(labels[first + len(call) :][labels[first + len(call) :] != -100]).strip()
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name

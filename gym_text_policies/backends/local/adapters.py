@@ -23,6 +23,8 @@ CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "t
 """Files of an adapter: peft's configuration, which names the base; the weights; and a record of how it was trained and is asked."""
 TEMPLATE = "chat_template.jinja"
 """A file that an adapter may have: a chat template that replaces the base's."""
+TOOLS = Path(__file__).with_name("tools.jinja")
+"""A chat template with tools, for models whose own has none."""
 BASE = "base_content"
 """Key of the record: the digest or the commit of the base that the adapter was trained on."""
 _EMBEDDED = re.compile(r"smollm2-135m-instruct-[0-9a-f.]+")
@@ -187,11 +189,14 @@ def template_of(folder: str | Path) -> str:
 def read_template(path: str | Path) -> str:
     """Return the text of a chat template's file.
 
+    Args:
+        path: The file, or ``tools`` for the template with tools that ships; see `TOOLS`.
+
     Raises:
         UsageError: If it cannot be read, or is empty.
     """
     try:
-        text = check_regular(Path(path)).read_text("utf-8")
+        text = check_regular(TOOLS if str(path) == TOOLS.stem else Path(path)).read_text("utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"chat template: expected a file of text; {short(error)}") from error
     if not text.strip():

@@ -54,6 +54,17 @@ class OneOf:
         self._node = self._node[token]
 
 
+def call_tokens(tokenizer: Any, form: CallFormat, value: str) -> tuple[int, ...]:
+    """Return the tokens of a call with a value, from the place where a call begins, up to what ends it.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        form: How a call is written.
+        value: The argument.
+    """
+    return tuple(tokens_around(tokenizer, [value], lambda hide: form.text(hide(value)), before_word=False))
+
+
 class Calls:
     """Makes what limits the tokens of a call, and reads calls.
 
@@ -65,7 +76,7 @@ class Calls:
     def __init__(self, tokenizer: Any, grammars: Grammars) -> None:
         self._tokenizer, self._grammars = tokenizer, grammars
         self._tokens: Callable[[CallFormat, str], tuple[int, ...]] = functools.lru_cache(_REMEMBERED)(
-            lambda form, value: tuple(tokens_around(tokenizer, [value], lambda hide: form.text(hide(value)), before_word=False))
+            functools.partial(call_tokens, tokenizer)
         )
 
     def form(self, request: Request) -> CallFormat:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from jinja2 import TemplateError, meta, nodes
 
 from gym_text.errors import PolicyError, UsageError, import_extra, unknown_choice
-from gym_text_policies.backends.call_format import CallFormat
+from gym_text_policies.backends.call_format import CallFormat, call_parts
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, ChatFormat, Place, Think
 from gym_text_policies.records import Message
 
@@ -157,10 +157,7 @@ def _calls(message: Message, arguments: Mapping[str, Any]) -> dict[str, Any]:
     tools = arguments.get("tools")
     if not tools:
         raise ValueError("expected the description of the tool that the chat calls; got a chat with calls alone")
-    name = tools[0]["function"]["name"]
-    if "call" not in message:
-        return {"name": name}
-    return {"tool_calls": [{"type": "function", "function": {"name": name, "arguments": json.loads(message["call"])}}]}
+    return call_parts(message, tools[0]["function"]["name"])
 
 
 def _chats(tokenizer: Any) -> _Chats:

@@ -87,6 +87,7 @@ def combine(config: CombineConfig) -> Path:
         raise UsageError("adapters: expected one chat template for all; these differ.")
     datasets = [read_rows(source) for source in config.data]
     asked = policy_of([row for rows in datasets for row in rows])
+    tools = {row.tool for rows in datasets for row in rows}
     model, tokenizer = load_base(bases[0][0], chat_template=templates[0])
     if not model.packs:
         raise UsageError(
@@ -114,7 +115,7 @@ def combine(config: CombineConfig) -> Path:
         "environments": sorted({row.environment for rows in datasets for row in rows}),
         "ran_on": environment_record(),
     }
-    save_adapter(model, config.folder, {**prompt_record(learner_of(asked, tokenizer)), "made_by": made_by}, name="combined")
+    save_adapter(model, config.folder, {**prompt_record(learner_of(asked, tokenizer, tools)), "made_by": made_by}, name="combined")
     return Path(config.folder)
 
 
@@ -216,7 +217,7 @@ def _read(rows: Sequence[Row], model: Any, tokenizer: Any, config: CombineConfig
 
     tree = Tree()
     for row in random.Random(config.seed).sample(rows, len(rows)):
-        conversation = Conversation.of(tokenizer, row.examples())
+        conversation = Conversation.of(tokenizer, row.examples(), tool=row.tool)
         conversation.check_window(window_of(model.config))
         yield conversation
         tree.graft(conversation.tree)

@@ -23,10 +23,12 @@ from typing import Any, NamedTuple
 import torch
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.local.calls import call_tokens
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, template_tokens, text_tokens
 from gym_text_policies.backends.local.tree import Tree, depths
-from gym_text_policies.data.rows import Example
+from gym_text_policies.data.rows import Example, row_calls
+from gym_text_policies.prompts.tools import called_action
 from gym_text_policies.records import Message
 
 
@@ -48,28 +50,39 @@ class Conversation:
     decisions: list[DecisionNodes] = field(default_factory=list)
 
     @classmethod
-    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True) -> Conversation:
+    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True, tool: str = "") -> Conversation:
         """Return a conversation of prompts with one answer each, as `Row.examples` yields them.
 
         Args:
             tokenizer: The model's tokenizer.
             examples: The prompts and answers, with the thoughts between them.
             learn_thoughts: Whether the tokens of thoughts count as tokens of the answers. If not, the model only reads them.
+            tool: The tool whose calls the answers are; see `Row.tool`.
         """
         conversation = cls()
         for messages, answer, thought in examples:
-            conversation.add(tokenizer, messages, [answer], thought=thought, learn_thoughts=learn_thoughts)
+            conversation.add(tokenizer, messages, [answer], thought=thought, learn_thoughts=learn_thoughts, tool=tool)
         return conversation
 
     def add(
-        self, tokenizer: Any, messages: Sequence[Message], answers: Sequence[str], *, thought: str = "", learn_thoughts: bool = True
+        self,
+        tokenizer: Any,
+        messages: Sequence[Message],
+        answers: Sequence[str],
+        *,
+        thought: str = "",
+        learn_thoughts: bool = True,
+        tool: str = "",
     ) -> None:
         """Add a prompt and its answers. Without a thought they stand where the chat template puts an answer without one.
 
+        With a tool the answers are arguments of its calls, and have the tokens of the whole call, as the chat template writes it.
+
         Raises:
-            UsageError: If there is a thought, and the chat template has no thoughts.
+            UsageError: If there is a thought or a tool, and the chat template has none.
         """
-        place, end = format_of(tokenizer).place(bool(thought)), end_of_turn(tokenizer)
+        calls = row_calls(tokenizer, tool, think=bool(thought)) if tool else None
+        place = calls.place if calls else format_of(tokenizer).place(bool(thought))
         start = self.tree.grow(-1, prompt_tokens(tokenizer, messages, place))[-1]
         between: list[int] = []
         if thought:
@@ -78,7 +91,10 @@ class Conversation:
         thinking = [start, *self.tree.grow(start, between)]
         paths = []
         for answer in answers:
-            tokens = text_tokens(tokenizer, answer)
+            if calls:
+                *tokens, end = call_tokens(tokenizer, calls, called_action(answer) or "")
+            else:
+                tokens, end = text_tokens(tokenizer, answer), end_of_turn(tokenizer)
             path = zip([thinking[-1], *self.tree.grow(thinking[-1], tokens)], [*tokens, end], strict=True)
             paths.append((*(zip(thinking, between, strict=False) if learn_thoughts else ()), *path))
         self.decisions.append(DecisionNodes(thinking[-1], tuple(paths)))
