@@ -809,7 +809,7 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
     trainer.train()
 
 
-@pytest.mark.parametrize("template", PLAYED_AS)
+@pytest.mark.parametrize("template", ["qwen2_5", "llama3_1"])
 def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tiny_model, tmp_path, template):
     own = ["--environments", GOTO, "--episodes", "2", "--mode", "tool", "--strategy", "tool_short", "--folder"]
     assert cli.main(["collect", *own, str(tmp_path / "data"), "--noise", "0.6"]) == 0
