@@ -236,8 +236,9 @@ def test_words_are_actions_in_any_mode_but_choose():
     spec, (obs, _) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
     assert parse_action(" [Accept] \n", spec, obs) == "[Accept]"
     assert "enum" not in Prompt("words").schema(spec, ())["properties"]["action"]
-    policy = load_policy(ScriptedBackend(['{"action": "[Deny]"}']), env, mode="json")
-    assert policy(obs) == "[Deny]"
+    for mode in ("json", "tool"):
+        policy = load_policy(ScriptedBackend(['{"action": "[Deny]"}']), env, mode=mode)
+        assert policy(policy.wrap(env).reset(seed=0)[0]) == "[Deny]"
     assert spec.action_schema()["description"].startswith("Any words.")
 
 

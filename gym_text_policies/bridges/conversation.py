@@ -1,12 +1,17 @@
-"""One episode as a conversation with a player: the game that the bridges to other libraries play. It needs none of them."""
+"""Episodes as conversations with a player: the game that the bridges to other libraries play. It needs none of them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
+from collections.abc import Iterator
+from typing import Any
 
-from gym_text.errors import EngineError, UsageError
-from gym_text.spec import TextSpec
+import gymnasium as gym
+
+from gym_text.errors import EngineError, StepOrderError, UsageError
+from gym_text.spec import Observation, TextSpec
 from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
@@ -28,90 +33,125 @@ def prompt_of(strategy: str) -> Prompt:
 
 
 class Conversation:
-    """One episode as a conversation: `messages` begins it, and `play` takes an answer of the player and returns the next text.
+    """An environment and the episode that is played in it: `begin` and `play` return the next text for the player.
+
+    An error of the environment ends the episode and closes the environment; the next `begin` makes another.
 
     Args:
         make_env: Makes the environment.
-        seed: The level's seed.
         strategy: The prompts' template.
-        max_unusable: Number of unusable answers in a row after which the episode ends.
+        max_unusable: Number of unusable answers in a row after which an episode ends.
 
     Raises:
-        UsageError: If the strategy shows examples, or lists actions in a game that takes any words, or a number is wrong.
+        UsageError: If the strategy shows examples, or the number is wrong.
     """
 
-    def __init__(self, make_env: MakeEnv, seed: int, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE) -> None:
+    def __init__(self, make_env: MakeEnv, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE) -> None:
+        self._make_env = make_env
         self._prompt = prompt_of(strategy)
         self._tally = Tally(max_unusable)
-        self._lock = threading.Lock()
-        self._env = make_env()
-        try:
-            self._spec: TextSpec = text_spec(self._env)
-            if self._prompt.uses_names:
-                check_lists_actions(self._spec, f"strategy {strategy!r}")
-            self._obs, self._info = self._env.reset(seed=seed)
-            self._messages = self._rendered()
-        except BaseException:
-            self.close()
-            raise
-        self.end: str | None = None
-        """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
+        self._lock = threading.RLock()
+        self._env: gym.Env[Any, Any] | None = None
+        self._before: Observation | None = None
+        self.spec: TextSpec
+        """What the environment tells its players."""
+        self.obs: Observation = {}
+        """The last observation."""
+        self.info: dict[str, Any] = {}
+        """What the environment gave beside it."""
         self.actions: list[str] = []
         """The names of the actions that were played."""
+        self.reward = 0.0
+        """The last answer's reward; 0 if it could not be used."""
         self.score = 0.0
         """Sum of the rewards."""
+        self.end: str | None = "closed"
+        """``won``, ``lost``, ``truncated``, ``unusable_answers``, ``error`` or ``closed``; None while an episode goes on."""
+
+    def begin(self, seed: int | None) -> str:
+        """Begin the episode of a level, and return the first text for the player.
+
+        Args:
+            seed: The level's seed; None lets the environment draw one.
+
+        Raises:
+            UsageError: If the strategy lists actions and the game takes any words.
+        """
+        with self._playing():
+            self._tally = Tally(self._tally.most)
+            self._before, self.info, self.actions, self.reward, self.score, self.end = None, {}, [], 0.0, 0.0, None
+            if self._env is None:
+                self._env = self._make_env()
+                self.spec = text_spec(self._env)
+                if self._prompt.needs_names:
+                    check_lists_actions(self.spec, f"strategy {self._prompt.config['strategy']!r}")
+            self.obs, self.info = self._env.reset(seed=seed)
+            return self.text
+
+    def play(self, answer: str, *, finish: str | None = None) -> str:
+        """Play the action that an answer names, and return the next text for the player; see `step` and `text`."""
+        with self._playing():
+            self.step(answer, finish=finish)
+            return self.text
+
+    def step(self, answer: str, *, finish: str | None = None) -> bool:
+        """Play the action that an answer names, and return whether it names one.
+
+        The answer is parsed as in `rollout`: with a strategy that thinks it may be JSON or words, otherwise it is words. An answer
+        that names no action, or several, changes nothing. Where the game takes any words, only an empty answer names no action.
+
+        Args:
+            answer: The player's answer.
+            finish: How the answer ended; ``length``: it was cut off.
+
+        Raises:
+            StepOrderError: If there is no episode that goes on.
+        """
+        with self._playing():
+            if self._env is None or self.end is not None:
+                raise StepOrderError("step: expected an episode that goes on; it has ended, or none has begun.")
+            if self._prompt.thinks:
+                name, _ = read_answer(answer, self.spec, self.obs, finish=finish)
+            else:
+                name = parse_action(answer, self.spec, self.obs, finish=finish)
+            self.reward = 0.0
+            if self._tally.add(usable=bool(name)):
+                self.end = "unusable_answers"
+            if not name:
+                return False
+            obs, reward, terminated, truncated, info = self._env.step(self.spec.encode(name, self.obs))
+            if not math.isfinite(reward):
+                raise EngineError(f"step {self.steps + 1}: expected a finite reward; got {reward}.")
+            self._before, self.obs, self.info = self.obs, obs, info
+            self.actions.append(name)
+            self.reward = float(reward)
+            self.score += self.reward
+            if terminated or truncated:
+                self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
+            return True
+
+    @property
+    def text(self) -> str:
+        """The next text for the player: the observation, what is possible after an unusable answer, or whether the task is done.
+
+        Where the strategy tells only what has changed, so does this; `messages` tells all.
+        """
+        if self.end is not None:
+            done = "you have done the task" if self.success else "you have not done the task"
+            return f"{self.obs['text'].strip()}\n\nThe game is over: {done}."
+        if self._tally.in_a_row:
+            return told(self.spec, self.obs)
+        return self._prompt.render(self.spec, self.obs, before=self._before)[-1]["content"]
 
     def messages(self) -> tuple[str, str]:
         """Return the system prompt, and the current observation as a text."""
-        return self._messages
-
-    def _rendered(self) -> tuple[str, str]:
-        messages = self._prompt.render(self._spec, self._obs)
+        messages = self._prompt.render(self.spec, self.obs)
         return "\n\n".join(m["content"] for m in messages if m["role"] == "system"), messages[-1]["content"]
 
     def chat(self) -> list[Message]:
         """Return the messages with which the conversation begins."""
         system, text = self.messages()
         return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}]
-
-    def play(self, answer: str, *, finish: str | None = None) -> str:
-        """Play the action that an answer names, and return the next text for the player.
-
-        The answer is parsed as in `rollout`: with a strategy that thinks it may be JSON or words, otherwise it is words. An answer
-        that names no action, or several, changes nothing; the next text then lists the possible actions. Where the game takes any
-        words, only an empty answer names no action.
-
-        Args:
-            answer: The player's answer.
-            finish: How the answer ended; ``length``: it was cut off.
-        """
-        with self._lock:  # whoever stops waiting for a step may close the game before the step ends
-            return self._played(answer, finish)
-
-    def _played(self, answer: str, finish: str | None) -> str:
-        if self._prompt.thinks:
-            name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
-        else:
-            name = parse_action(answer, self._spec, self._obs, finish=finish)
-        if self._tally.add(usable=bool(name)):
-            self.end = "unusable_answers"
-        if not name:
-            return told(self._spec, self._obs)
-        action = self._spec.encode(name, self._obs)
-        self._obs, reward, terminated, truncated, self._info = self._env.step(action)
-        self.actions.append(name)
-        if not math.isfinite(reward):
-            raise EngineError(f"step {self.steps}: expected a finite reward; got {reward}.")
-        self.score += float(reward)
-        if terminated or truncated:
-            self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
-        self._messages = self._rendered()
-        return self._messages[1]
-
-    @property
-    def spec(self) -> TextSpec:
-        """What the environment tells its players."""
-        return self._spec
 
     @property
     def steps(self) -> int:
@@ -126,9 +166,33 @@ class Conversation:
     @property
     def success(self) -> bool:
         """Whether the task is done."""
-        return bool(self._info.get("success"))
+        return bool(self.info.get("success"))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """How the episode stands: ``success`` (1 or 0), ``steps`` and ``unusable``."""
+        return {"success": float(self.success), "steps": self.steps, "unusable": self.unusable}
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit has ended the episode, of steps or of unusable answers."""
+        return self.end in ("truncated", "unusable_answers")
 
     def close(self) -> None:
-        """Close the environment, after the step that is being played."""
+        """End the episode and close the environment, after the step that is being played."""
         with self._lock:
-            self._env.close()
+            env, self._env, self.end = self._env, None, self.end or "closed"
+            if env is not None:
+                with contextlib.suppress(Exception):  # it may be broken
+                    env.close()
+
+    @contextlib.contextmanager
+    def _playing(self) -> Iterator[None]:
+        """Let whoever closes the game wait. An error ends the episode and closes the environment."""
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self.end = self.end or "error"
+                self.close()
+                raise

@@ -7,7 +7,6 @@ gym_text/levels -T environment=CookingWorldText-v0 --model ...``. `player` is th
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -151,8 +150,9 @@ def player(
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
         make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]), **limit)
-        game = await run_sync(functools.partial(Conversation, make_env, level["seed"], strategy, max_unusable=max_unusable))
+        game = Conversation(make_env, strategy, max_unusable=max_unusable)
         try:
+            await run_sync(game.begin, level["seed"])
             if mode == "tool":
                 state.tools, state.tool_choice = [_act(game.spec)], "any"
             state.messages = _chat(game)
@@ -204,8 +204,7 @@ def _act(spec: TextSpec) -> Tool:
 
 def _standing(game: Conversation) -> dict[str, Any]:
     """Return how an episode stands, as plain JSON."""
-    numbers = (float(game.success), game.score, game.steps, game.unusable)
-    return {**dict(zip(_SCORES, numbers, strict=True)), "end": game.end, "actions": list(game.actions)}
+    return {**game.metrics, "return": game.score, "end": game.end, "actions": list(game.actions)}
 
 
 @scorer(metrics={name: [mean(), stderr()] for name in _SCORES})

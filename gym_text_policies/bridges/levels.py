@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -43,10 +44,11 @@ def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str
     check_choice("strategy", strategy, STRATEGIES)
     rows = []
     module, _ = module_and_id(environment)
-    with _maker(environment, fold, [module] if module else ())() as env:
+    with contextlib.closing(Conversation(_maker(environment, fold, [module] if module else ()), strategy)) as game:
         for seed in seeds:
             level = {**level_row(environment, fold, check_int("seed", seed, 0, MAX_SEED)), "strategy": strategy}
-            rows.append({**level, "prompt": Conversation(lambda: env, level["seed"], strategy).chat()})
+            game.begin(level["seed"])
+            rows.append({**level, "prompt": game.chat()})
     return rows
 
 
@@ -66,7 +68,9 @@ def begin(level: Mapping[str, Any], *, imports: Iterable[str] = ()) -> Conversat
     strategy = level.get("strategy") or "chat"
     check_choice("strategy", strategy, STRATEGIES)
     seed = check_int("seed", level["seed"], 0, MAX_SEED)
-    return Conversation(_maker(str(level["environment"]), level["fold"], imports), seed, strategy)
+    game = Conversation(_maker(str(level["environment"]), level["fold"], imports), strategy)
+    game.begin(seed)
+    return game
 
 
 def _maker(environment: str, fold: Fold, imports: Iterable[str]) -> MakeEnv:

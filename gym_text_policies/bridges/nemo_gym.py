@@ -145,14 +145,12 @@ class GymTextServer(GymnasiumServer):
         session.close()
 
     async def _play(self, game: Conversation, action: NeMoGymResponse) -> Reply:
-        before = game.score
         cut = action.incomplete_details
         finish = _FINISH.get(cut.reason or "") if cut else None
         text = await asyncio.to_thread(game.play, extract_text(action), finish=finish)
-        info = {**{name: float(getattr(game, name)) for name in METRICS}, "end": game.end}
-        truncated = game.end in ("truncated", "unusable_answers")
+        info = {**game.metrics, "end": game.end}
         over = game.end is not None
-        return None if over else text, game.score - before, over and not truncated, truncated, info
+        return None if over else text, game.reward, over and not game.truncated, game.truncated, info
 
     async def close_session(self, session_id: str | None) -> None:
         """Close an episode's game, if there is one. The result of a last step that has a name is kept until ``/close``."""

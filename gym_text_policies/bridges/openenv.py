@@ -7,12 +7,11 @@ that a client sends is run, imported, or used as a path. The limits are in `gym_
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -30,15 +29,15 @@ from pydantic import Field
 
 from gym_text.errors import EngineError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
-from gym_text.spec import Observation, TextSpec
-from gym_text_policies.bridges.answers import Tally, told
+from gym_text.spec import TextSpec
+from gym_text_policies.bridges.answers import told
+from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.mcp_http import add_mcp
 from gym_text_policies.bridges.mcp_tools import tools_of
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
-from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
+from gym_text_policies.prompts import TOOL_STRATEGY
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
@@ -98,13 +97,10 @@ class GymTextEnvironment(openenv.Environment):
 
     def __init__(self, game: ServedGame) -> None:
         super().__init__()
-        self._game = game
-        self._env: gym.Env[Any, Any] | None = None
-        self._made_for: str | None = None
-        self._obs: Observation = {}
-        self._tally = Tally()
-        self._prompt = Prompt(TOOL_STRATEGY)
-        self._state = TextState(done=True)
+        self._served = game
+        self._split: str | None = None
+        self._game = Conversation(lambda: game.make(self._split), TOOL_STRATEGY)
+        self._state = TextState()
         self._lock = threading.RLock()
 
     def reset(
@@ -129,24 +125,23 @@ class GymTextEnvironment(openenv.Environment):
         """
         check_options("reset", unknown, ("seed", "episode_id", "split", "index"))
         if split is not None:
-            check_choice("split", split, self._game.splits)
+            check_choice("split", split, self._served.splits)
         if index is not None:
             if split is None or seed is not None:
                 raise UsageError(f"index: expected a split beside it, and no seed; got split={split!r}, seed={seed!r}.")
-            seed = check_int("index", index, 0, self._game.tasks - 1)
+            seed = check_int("index", index, 0, self._served.tasks - 1)
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= 255):
             raise UsageError("episode_id: expected a string of 255 characters at most; got something else, or more.")
-        with self._playing():
-            self._state = TextState(done=True)  # if this reset fails, the previous episode must not go on
-            if self._env is None or self._made_for != split:
-                self.close()
-                self._env, self._made_for = self._game.make(split), split
-            self._obs, info = self._env.reset(seed=seed)
-            self._tally, score = Tally(), float(info.get("score", 0.0))
-            self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split, score=score)
-            return self._observation(info, None)
+        with self._lock:
+            self._state = TextState()
+            if split != self._split:
+                self._game.close()
+                self._split = split
+            self._game.begin(seed)
+            self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
+            return self._observation(None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
         """Play one action. It is parsed like the answer of a policy, see `parse_action`.
@@ -164,57 +159,37 @@ class GymTextEnvironment(openenv.Environment):
             StepOrderError: Before `reset`, or after the episode's end.
         """
         with self._lock:
-            state = self._state
-            if self._env is None or state.done:
-                what = "this one has ended" if state.episode_id else "there is none"
+            if self.state.done:
+                what = "this one has ended" if self._state.episode_id else "there is none"
                 raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws or /mcp.")
-            name = parse_action(action.action, self._game.spec, self._obs)
-            state.step_count += 1  # OpenEnv's contract counts calls, usable or not
-            state.done = self._tally.add(usable=bool(name))
-            if not name:
-                info = {"success": state.success, "action_was_valid": False}
-                error = told(self._game.spec, self._obs)
-                return self._observation(info, 0.0, truncated=state.done, error=error)
-            with self._playing():
-                self._obs, reward, terminated, truncated, info = self._env.step(self._game.spec.encode(name, self._obs))
-                state.score = float(info.get("score", state.score + float(reward)))
-                state.success, state.done = bool(info.get("success")), terminated or truncated
-                return self._observation(info, float(reward), truncated=truncated)
+            self._state.step_count += 1  # OpenEnv's contract counts calls, usable or not
+            usable = self._game.step(action.action)
+            return self._observation(self._game.reward, usable=usable)
 
-    @contextlib.contextmanager
-    def _playing(self) -> Iterator[None]:
-        """Keep other threads out while the game moves. If it raises, the episode is over, and the next reset makes another game."""
-        with self._lock:
-            try:
-                yield
-            except Exception:
-                self._state.done = True
-                with contextlib.suppress(Exception):
-                    self.close()
-                raise
-
-    def _observation(
-        self, info: dict[str, Any], reward: float | None, *, truncated: bool = False, error: str = ""
-    ) -> TextObservation:
-        others = {key: plain(value) for key, value in self._obs.items() if key not in ("text", "goal", "valid_actions")}
+    def _observation(self, reward: float | None, *, usable: bool = True) -> TextObservation:
+        game, state = self._game, self.state
         try:
-            check_json("step", {"reward": reward, "score": self._state.score, "observation": others})
-        except (TypeError, ValueError) as wrong:
-            raise EngineError(f"{wrong}. The episode is over: send a reset.") from None
-        return TextObservation(
-            text=self._obs["text"],
-            goal=self._obs["goal"],
-            valid_actions=list(self._game.spec.names(self._obs)),
-            fields=others,
-            reward=reward,
-            done=self._state.done,
-            score=self._state.score,
-            success=bool(info.get("success", False)),
-            failure=bool(info.get("failure", False)),
-            truncated=truncated,
-            action_was_valid=bool(info.get("action_was_valid", True)),
-            error=error,
-        )
+            others = {key: plain(value) for key, value in game.obs.items() if key not in ("text", "goal", "valid_actions")}
+            score = float(game.info.get("score", game.score))
+            check_json("step", {"score": score, "observation": others})
+            state.score, state.success = score, game.success
+            return TextObservation(
+                text=game.obs["text"],
+                goal=game.obs["goal"],
+                valid_actions=list(game.spec.names(game.obs)),
+                fields=others,
+                reward=reward,
+                done=state.done,
+                score=score,
+                success=game.success,
+                failure=bool(game.info.get("failure", False)),
+                truncated=game.truncated,
+                action_was_valid=usable and bool(game.info.get("action_was_valid", True)),
+                error="" if usable else told(game.spec, game.obs),
+            )
+        except Exception as wrong:
+            game.close()
+            raise EngineError(f"{wrong}. The episode is over: send a reset.") from wrong
 
     @functools.cached_property
     def mcp_client(self) -> Client[object]:
@@ -223,59 +198,57 @@ class GymTextEnvironment(openenv.Environment):
 
     def _begin(self, seed: int | None, split: str | None) -> str:
         with self._lock:
-            return self._told(self.reset(seed=seed, split=split))
+            self.reset(seed=seed, split=split)
+            return self._told()
 
     def _act(self, action: str) -> str:
         with self._lock:
-            return self._told(self.step(TextAction(action=action)))
+            self.step(TextAction(action=action))
+            return self._told()
 
-    def _told(self, observation: TextObservation) -> str:
-        """Return an observation as a text for an agent."""
-        if observation.done:
-            success = "you have done the task" if observation.success else "you have not done the task"
-            return f"{observation.text.strip()}\n\nThe game is over: {success}. Score: {observation.score:g}."
-        return observation.error or self._prompt.render(self._game.spec, self._obs)[-1]["content"]
+    def _told(self) -> str:
+        """Return the text for an agent."""
+        return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
 
     @property
     def state(self) -> TextState:
         """The state of the session."""
+        self._state.done = self._game.end is not None
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:
         """Return the environment's id, its goal, and, as the readme, the descriptions of its observation and actions."""
-        spec = self._game.spec
+        spec = self._served.spec
         prose = f"{spec.goal}\n\nObservation:\n{spec.describe_fields()}\n\nActions:\n{spec.describe_actions()}\n\n{spec.reward}"
         return EnvironmentMetadata(
-            name=self._game.name, description=spec.goal, readme_content=prose.strip(), version=version("gym-text")
+            name=self._served.name, description=spec.goal, readme_content=prose.strip(), version=version("gym-text")
         )
 
     def close(self) -> None:
         """Close the environment."""
         with self._lock:
-            env, self._env = self._env, None
-            if env is not None:
-                env.close()
+            self._game.close()
 
     # ---------------------------------------------------------------- OpenEnv's tasks. Task i of a split is the level of seed i.
 
     def list_splits(self) -> list[str]:
         """Return the names of the splits: the folds of the environment."""
-        return list(self._game.splits)
+        return list(self._served.splits)
 
     def num_tasks(self, split: str) -> int:
         """Return the number of levels in a split."""
-        check_choice("split", split, self._game.splits)
-        return self._game.tasks
+        check_choice("split", split, self._served.splits)
+        return self._served.tasks
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """Return the first `MOST_TASKS` tasks of a split."""
-        return self.get_task_range(split, 0, min(MOST_TASKS, self._game.tasks))
+        return self.get_task_range(split, 0, min(MOST_TASKS, self._served.tasks))
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """Return one task. ``reset(split=…, index=…)`` begins its level."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(index)
-        return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._game.spec.goal}
+        return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._served.spec.goal}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Return the tasks of a slice, `MOST_TASKS` at most."""

@@ -31,16 +31,13 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play the action that an answer names; the reward is that of the step."""
-        before = self._game.score
         text, done = self._game.play(action), self._game.end is not None
         observations = [] if done else [{"role": "user", "content": text}]
-        return BaseTextEnvStepOutput(
-            observations=observations, reward=self._game.score - before, done=done, metadata=self.get_metrics()
-        )
+        return BaseTextEnvStepOutput(observations=observations, reward=self._game.reward, done=done, metadata=self.get_metrics())
 
     def get_metrics(self) -> dict[str, Any]:
         """Return success, number of steps and number of unusable answers."""
-        return {"success": float(self._game.success), "steps": self._game.steps, "unusable": self._game.unusable}
+        return self._game.metrics
 
     def close(self) -> None:
         """Close the game."""

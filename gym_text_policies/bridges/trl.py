@@ -15,20 +15,20 @@ import dataclasses
 import functools
 import json
 import logging
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from gym_text.errors import EngineError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
-from gym_text.spec import Observation, TextSpec
+from gym_text.spec import TextSpec
 from gym_text_policies.backends.local.adapters import CONFIG, RECORD, TEMPLATE
 from gym_text_policies.backends.local.rendering import format_of
-from gym_text_policies.bridges.answers import Tally, told
+from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.environments import (
@@ -41,9 +41,8 @@ from gym_text_policies.environments import (
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
+from gym_text_policies.prompts import TOOL_STRATEGY
 from gym_text_policies.prompts.tools import tool_docstring
 from gym_text_policies.run_folders import write_atomically
 
@@ -104,9 +103,9 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
     datasets = import_extra("datasets", "trl")
     check_choice("fold", fold, FOLDS)
     check_choice("strategy", strategy, _STRATEGIES)
-    with _make(environment, fold, arguments) as env:
-        obs, _ = env.reset(seed=0)
-        system = Prompt(strategy).render(text_spec(env), obs)[0]["content"]
+    with contextlib.closing(Conversation(lambda: _make(environment, fold, arguments), strategy)) as game:
+        game.begin(0)
+        system, _ = game.messages()
     rows, name = [], levels_of(environment, arguments)
     for seed in seeds:
         row = level_row(name, fold, check_int("seed", seed, 0, MAX_SEED))
@@ -190,20 +189,8 @@ class TRLEnvironment(metaclass=_Picklable):
     """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
-        self._prompt = Prompt(self.asked.strategy or TOOL_STRATEGY)
-        self._env: gym.Env[Any, Any] | None = None
-        self._fold: Fold | None = None
-        self._obs: Observation = {}
-        self._before: Observation | None = None
-        self.over = True
-        """Whether the episode has ended."""
-        self.success = False
-        """Whether the task is done."""
-        self.reward: float | None = 0.0
-        """Sum of the episode's rewards so far; None after an error of the environment."""
-        self.steps = 0
-        """Number of steps that were played."""
-        self._tally = Tally()
+        self._fold: Fold = "train"
+        self._game = Conversation(lambda: _make(self._id, self._fold, self._arguments), str(self.asked.strategy))
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
@@ -221,18 +208,10 @@ class TRLEnvironment(metaclass=_Picklable):
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
         check_choice("fold", fold, FOLDS)
         check_row(row, environment=levels_of(self._id, self._arguments), strategy=str(self.asked.strategy))
-        self.over, self.success, self.reward, self.steps, self._tally = False, False, 0.0, 0, Tally()
-        self._before = None
-        try:
-            if self._env is None or self._fold != fold:
-                self._close()
-                self._env, self._fold = _make(self._id, fold, self._arguments), fold
-            self._obs, _ = self._env.reset(seed=int(seed))
-        except Exception as error:
-            if not is_of_episode(error):
-                raise
-            return self._failed(error)
-        return self._text()
+        if fold != self._fold:
+            self._game.close()
+            self._fold = fold
+        return self._told(self._game.begin, int(seed))
 
     def get_reward(self) -> float | None:
         """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None.
@@ -249,60 +228,34 @@ class TRLEnvironment(metaclass=_Picklable):
         return self.reward
 
     @property
-    def impossible(self) -> int:
-        """Number of calls whose words named no possible action, or several; see `gym_text_policies.bridges.answers`."""
-        return self._tally.total
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self._game.end is not None
 
     @property
-    def _spec(self) -> TextSpec:
-        assert self._env is not None
-        spec: TextSpec = text_spec(self._env)
-        return spec
+    def reward(self) -> float | None:
+        """Sum of the episode's rewards so far; None after an error of the environment."""
+        return None if self._game.end == "error" else self._game.score
+
+    success = property(attrgetter("_game.success"), doc="Whether the task is done.")
+    steps = property(attrgetter("_game.steps"), doc="Number of steps that were played.")
+    impossible = property(attrgetter("_game.unusable"), doc="Number of calls whose words named no possible action, or several.")
 
     def _act(self, action: Any) -> str:
         """Play an action by its name, and return the text that the model reads next."""
-        if self.over or self._env is None or self.reward is None:
+        if self.over:
             return "The game is over. Do not act any more."
-        words = "" if action is None else str(action)
-        name = parse_action(words, self._spec, self._obs)
-        if self._tally.add(usable=bool(name)):
-            self.over = True
-            return self._text()
-        if not name:
-            return told(self._spec, self._obs)
-        self._before = self._obs
+        return self._told(self._game.play, "" if action is None else str(action))
+
+    def _told(self, play: Callable[[Any], str], what: Any) -> str:
+        """Return the text that the model reads next. An error of the environment ends only this episode."""
         try:
-            self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
-            if not math.isfinite(reward):
-                raise EngineError(f"expected a finite reward; got {reward}.")
-        except Exception as error:  # an error of the environment ends only this episode
+            return play(what)
+        except Exception as error:
             if not is_of_episode(error):
                 raise
-            return self._failed(error)
-        self.steps += 1
-        self.reward += float(reward)
-        self.over, self.success = bool(terminated or truncated), bool(info.get("success", False))
-        return self._text()
-
-    def _failed(self, error: Exception) -> str:
-        """End the episode without a reward, close its environment, and return the text that the model reads next."""
-        _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
-        self._close()
-        self.over, self.reward = True, None
-        return f"The game is over: {error}"
-
-    def _close(self) -> None:
-        if self._env is not None:
-            with contextlib.suppress(Exception):  # it may be broken
-                self._env.close()
-            self._env = None
-
-    def _text(self) -> str:
-        """Return the observation as a text for the model; at the end, the last text and whether the task is done."""
-        if not self.over:
-            return self._prompt.render(self._spec, self._obs, before=self._before)[-1]["content"]
-        end = f"The game is over: {'you have done the task' if self.success else 'you have not done the task'}."
-        return f"{self._obs['text'].strip()}\n\n{end}"
+            _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
+            return f"The game is over: {error}"
 
 
 def _make(environment: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:

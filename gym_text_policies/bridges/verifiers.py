@@ -57,7 +57,9 @@ class LevelsConfig(vf.TasksetConfig):
 
     def begin(self, seed: int) -> Conversation:
         """Begin the episode of a level."""
-        return Conversation(self.make(), seed, self.strategy, max_unusable=self.max_unusable)
+        game = Conversation(self.make(), self.strategy, max_unusable=self.max_unusable)
+        game.begin(seed)
+        return game
 
     def make(self) -> functools.partial[gym.Env[Observation, object]]:
         """Return a function without arguments that makes the environment.
@@ -124,13 +126,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
                         break
                     segment = await interaction.turn(text)
                 trace.record_reward("score", conversation.score)
-                metrics = {
-                    "success": conversation.success,
-                    "score": conversation.score,
-                    "steps": conversation.steps,
-                    "unusable": conversation.unusable,
-                }
-                trace.record_metrics(metrics)
+                trace.record_metrics({**conversation.metrics, "score": conversation.score})
         finally:
             conversation.close()
 

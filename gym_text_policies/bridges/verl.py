@@ -69,14 +69,8 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             text = await asyncio.to_thread(game.play, said)
             if game.end is not None:
                 break
-            before, messages = (
-                [*messages, {"role": "assistant", "content": said}],
-                [
-                    *messages,
-                    {"role": "assistant", "content": said},
-                    {"role": "user", "content": text},
-                ],
-            )
+            before = [*messages, {"role": "assistant", "content": said}]
+            messages = [*before, {"role": "user", "content": text}]
             merged, after, after_log_probs = await self.ct_merge_context_msg(before, messages, tokens, mask, log_probs)
             if len(after) >= most:
                 break
@@ -95,6 +89,6 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                 **output.extra_fields,
                 "turn_scores": [],
                 "tool_rewards": [],
-                "reward_extra_info": {"success": float(game.success), "steps": game.steps, "unusable": game.unusable},
+                "reward_extra_info": game.metrics,
             },
         )

@@ -96,7 +96,7 @@ class LLMPolicy(Policy):
                 f"strategy {given['strategy']!r}: expected one whose answer is an action alone, as the tool of mode 'tool' takes "
                 "nothing else; this one also asks for thoughts. For these take mode 'json', or a model that thinks by itself."
             )
-        if self._prompt.uses_names:
+        if self._prompt.needs_names:
             check_lists_actions(spec, f"strategy {given['strategy']!r}")
         self._history: Depth = given["history"]
         self._tokens: bool = given["tokens"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, meta
+from jinja2 import TemplateError, meta, nodes
 
 from gym_text import TextSpec, UsageError
 from gym_text.errors import check_choice
@@ -55,7 +55,8 @@ class Prompt:
             check_file(path, path.parent)
             sources = _sources(self._environment, path.read_text("utf-8"))
             self._template = self._environment.from_string(sources[0])
-            used = set().union(*(meta.find_undeclared_variables(self._environment.parse(source)) for source in sources))
+            trees = [self._environment.parse(source) for source in sources]
+            used = set().union(*map(meta.find_undeclared_variables, trees))
         except UsageError:
             raise
         except (OSError, *ERRORS) as error:
@@ -64,7 +65,9 @@ class Prompt:
         if missing:
             raise UsageError(f"strategy {strategy!r}: expected the blocks 'system' and 'user'; missing: {', '.join(missing)}.")
         self.uses_examples = "examples" in used
-        self.uses_names = "names" in used
+        asks = any(node.attr == "lists_actions" for tree in trees for node in tree.find_all(nodes.Getattr))
+        self.needs_names = "names" in used and not asks
+        """Whether it shows the names of the actions, and does not ask ``spec.lists_actions`` whether there are any."""
         self.config = {"strategy": strategy, "template": hashlib.sha256("".join(sources).encode()).hexdigest()[:16]}
         if with_reward:
             self.config["with_reward"] = True  # type: ignore[assignment]

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import torch
 import trl
-from bridges.same_answers import GOTO as EPISODE
-from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from datasets import concatenate_datasets, load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -549,16 +547,6 @@ def test_the_tool_says_what_is_possible_and_never_raises():
         environment.reset(fold="train")
 
 
-def test_nothing_is_no_action_where_any_words_are_one():
-    game = trl_environment("TextArenaText-v0", game="Mastermind-v0")()
-    game.reset(seed=0)
-    for nothing in ("", " \n", None):
-        assert game.act(nothing).startswith("That cannot be used, and nothing has happened.")
-    assert (game.steps, game.impossible) == (0, 3)
-    game.act("[1 2 3 4]")
-    assert game.steps == 1
-
-
 def test_a_row_names_its_level_and_another_environment_or_strategy_refuses_it():
     (row,) = trl_dataset("BabyAIText-v0?max_episode_steps=9", "dev", [3], task="goto", strategy="tool_short")
     level = {"environment": "BabyAIText-v0?task=goto", "fold": "dev", "seed": 3}
@@ -590,7 +578,7 @@ def test_trl_plays_several_environments_by_the_names_in_their_rows(caller, confi
         environment_factory={f"BabyAIText-v0?task={task}": trl_environment("BabyAIText-v0", task=task) for task in tasks},
     )
     trainer._generate_and_score_completions([trainer.train_dataset[place] for place in (0, 0, 1, 1)])
-    assert [game._obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
+    assert [game._game.obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
 
 
 def test_the_old_name_of_the_environment_works_and_an_unknown_strategy_is_refused():
@@ -604,16 +592,9 @@ def test_the_old_name_of_the_environment_works_and_an_unknown_strategy_is_refuse
             make("BabyAIText-v0", strategy="tool_shrt")
 
 
-@every_answer
-def test_the_tool_plays_the_action_that_rollout_plays(environment, answer):
-    game = trl_environment(environment)()
-    game.reset(seed=3)
-    assert bridges_action(game, game.act, answer) == rollouts_action(environment, answer)
-
-
 def test_the_tool_tells_an_observation_in_the_words_of_zero_shot():
-    told = trl_environment(EPISODE)().reset(seed=3)
-    with environment_maker(EPISODE, fold="train")() as env:
+    told = trl_environment(GOTO)().reset(seed=3)
+    with environment_maker(GOTO, fold="train")() as env:
         *_, asked = Prompt("zero_shot").render(env.get_wrapper_attr("text_spec"), env.reset(seed=3)[0])
     assert asked["content"] == f"{told}\n\nWhich action do you take? Answer with one line of the list and nothing else."
 
@@ -662,7 +643,7 @@ def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
     environment.reset(seed=1)
     environment.act("turn left")
     assert re.match(
-        r"The game is over: (the engine has died|expected a finite reward; got (nan|inf))", environment.act("turn left")
+        r"The game is over: (the engine has died|step 2: expected a finite reward; got (nan|inf))", environment.act("turn left")
     )
     assert told[1].startswith("Task")
 
