@@ -28,6 +28,10 @@ MOST_STEPS = 1_000_000_000
 """Greatest limit of an episode."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
+_OF_ANY_LEVEL = (*_OF_MAKE, "expert")
+"""Keyword arguments that do not change which level a seed is."""
+POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
+"""Wrappers that policies put on. They do not change the game."""
 
 
 def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
@@ -67,6 +71,46 @@ def environment_name(environment: Mapping[str, Any]) -> str:
     """
     arguments = "&".join(f"{key}={value}" for key, value in sorted(environment.get("kwargs", {}).items()))
     return f"{environment['id']}?{arguments}" if arguments else str(environment["id"])
+
+
+def levels_of(environment: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """Return the name of an environment's levels: with its arguments, but without those that do not change the levels.
+
+    >>> levels_of("BabyAIText-v0?max_episode_steps=9", {"task": "goto"})
+    'BabyAIText-v0?task=goto'
+    """
+    env_id, given = parse_environment(environment)
+    return environment_name({"id": env_id, "kwargs": _of_levels({**(arguments or {}), **given})})
+
+
+def level_id(environment: str | Mapping[str, Any], fold: str | None, seed: int) -> str:
+    """Return the name of a level, the same in all logs and datasets.
+
+    >>> level_id("BabyAIText-v0?task=goto&max_episode_steps=9", "test", 2)
+    'BabyAIText-v0?task=goto test 2'
+
+    Args:
+        environment: The environment's name without a fold, or its record.
+        fold: The fold; None: that of the record, if it has one.
+        seed: The seed.
+    """
+    if isinstance(environment, str):
+        return f"{levels_of(environment)} {fold} {seed}"
+    kept = _of_levels(environment["kwargs"])
+    described = [kwargs.get("fold") for name, kwargs in environment.get("wrappers", ()) if name == "DescribeObservation"]
+    fold = fold or kept.pop("fold", None) or next(filter(None, described), None)
+    return " ".join(filter(None, (environment_name({"id": environment["id"], "kwargs": kept}), fold, str(seed))))
+
+
+def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an environment's record that identifies its levels, whoever plays and whatever the step limit."""
+    wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in POLICY_WRAPPERS]
+    kept = {key: value for key, value in environment.items() if key != "max_episode_steps"}
+    return {**kept, "kwargs": _of_levels(environment.get("kwargs", {})), "wrappers": wrappers}
+
+
+def _of_levels(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key not in _OF_ANY_LEVEL}
 
 
 def module_and_id(name: str) -> tuple[str, str]:

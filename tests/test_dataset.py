@@ -29,6 +29,9 @@ def test_thoughts_are_kept_with_the_rows_and_data_without_any_have_the_columns_o
     thoughtful = dataclasses.replace(noisy_rows[0], thoughts=tuple("so" * bool(label) for label in labels))
     write_rows([thoughtful, noisy_rows[1]], tmp_path / "rows")
     assert read_rows(tmp_path / "rows") == [thoughtful, noisy_rows[1]]
+    own = dataclasses.replace(noisy_rows[0], own_labels=True)
+    write_rows([own, noisy_rows[1]], tmp_path / "own")
+    assert read_rows(tmp_path / "own") == [own, noisy_rows[1]]
     assert policy_of(read_rows(tmp_path / "rows")).think is True
     write_rows(noisy_rows[:1], tmp_path / "plain")
     assert "thoughts" not in datasets.load_from_disk(str(tmp_path / "plain")).column_names

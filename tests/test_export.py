@@ -83,6 +83,12 @@ def test_only_what_is_to_be_learnt_has_weight_1():
     assert other[-1] == {"role": "assistant", "content": "pick up", "weight": 1} and len(other) == 3
 
 
+def test_the_players_own_words_are_one_chat_an_episode():
+    said = dataclasses.replace(ROW, labels=("", "", "I drop it.", "", "toggle"), own_labels=True)
+    (chat,) = (json.loads(line)["messages"] for line in openai_lines([said]))
+    assert [(message["content"], message.get("weight")) for message in chat[2::2]] == [("I drop it.", 1), ("toggle", 1)]
+
+
 def test_each_answer_has_a_prompt_and_a_completion_without_what_the_player_did_instead():
     thoughts = dataclasses.replace(ROW, thoughts=("", "", "It is near.", "", ""))
     first, second = (json.loads(line) for line in completion_lines([thoughts]))

@@ -51,6 +51,31 @@ def test_levels_are_not_mixed_and_answers_that_were_not_the_players_are_no_pair(
             preference_pairs(rows)
 
 
+def test_episodes_of_a_level_are_paired_whoever_plays_and_whatever_the_limit_is(tmp_path):
+    rows = []
+    for model, limit in (("gold", 12), ("random", 9)):
+        environments = (f"BabyAIText-v0?task=goto&max_episode_steps={limit}",)
+        rows += collect(CollectConfig(str(tmp_path / model), environments, ("4",), model=model, labels="own", threshold=-1.0))
+    assert len({row.environment for row in rows}) == 2
+    first = {row.seed: row.labels[2] for row in rows if row.episode_return > 0.5}  # of the expert
+    at_once = [pair for pair in preference_pairs(rows) if len(pair["prompt"]) == 2]
+    assert at_once and {pair["chosen"][0]["content"] for pair in at_once} <= set(first.values())
+    assert len({pair["prompt"][1]["content"] for pair in at_once}) == len(at_once), "one pair of a prompt"
+
+
+def test_answers_in_the_players_own_words_are_paired_and_keep_their_thoughts(noisy_rows):
+    rows = []
+    for action, said, thought, value in (("a", "I a.", "so", 1.0), ("a", "I a.", "well", 2.0), ("b", "b!", "hm", 0.0)):
+        row = with_return(noisy_rows[0], [action], value)
+        rows.append(dataclasses.replace(row, labels=("", said), thoughts=("", thought), own_labels=True))
+    (pair,) = preference_pairs(rows)
+    assert pair["chosen"] == [{"role": "assistant", "content": "I a.", "reasoning_content": "well"}]
+    assert pair["rejected"] == [{"role": "assistant", "content": "b!", "reasoning_content": "hm"}]
+    assert (pair["chosen_return"], pair["rejected_return"]) == (1.5, 0.0)
+    with pytest.raises(UsageError, match=r"expected the player's own answers.*--labels own"):
+        preference_pairs([dataclasses.replace(row, own_labels=False) for row in rows])
+
+
 def test_pairs_of_two_datasets_are_written_for_preference_trainers(tmp_path):
     rows = [played(tmp_path / str(seed), seed) for seed in (0, 1)]
     for number, some in enumerate(rows):

@@ -132,7 +132,8 @@ def test_groups_are_levels():
     env = make()
     policy = load_policy("adapters/babyai-sft", env, mode="choose", tokens=True, temperature=1.0)
     episodes = [*rollout(make, policy, [5, 6])]
-    again = dataclasses.replace(episodes[0], environment={**episodes[0].environment, "wrappers": []})
+    other = {**episodes[0].environment, "wrappers": [["GoldAction", {}]], "max_episode_steps": 9}
+    again = dataclasses.replace(episodes[0], environment=other)
     rows = token_rows([*episodes, again])
     assert [row.group for row in rows].count(rows[0].group) == 2 and rows[2].member == 1
 

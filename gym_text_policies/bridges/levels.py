@@ -11,7 +11,7 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, module_and_id
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, level_id, module_and_id
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.prompts import STRATEGIES
 from gym_text_policies.remake import check_chooses_game
@@ -23,7 +23,7 @@ AGENT = "gym_text"
 
 def level_row(environment: str, fold: Fold, seed: int) -> dict[str, Any]:
     """Return what names a level: ``id``, ``environment``, ``fold`` and ``seed``. All episodes of one ``id`` are a group."""
-    return {"id": f"{environment} {fold} {seed}", "environment": environment, "fold": fold, "seed": seed}
+    return {"id": level_id(environment, fold, seed), "environment": environment, "fold": fold, "seed": seed}
 
 
 def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str = "chat") -> list[dict[str, Any]]:

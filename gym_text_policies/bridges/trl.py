@@ -34,9 +34,8 @@ from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.environments import (
     check_no_fold,
     environment_maker,
-    environment_name,
     fold_arguments,
-    parse_environment,
+    levels_of,
 )
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.old_names import old_names
@@ -48,8 +47,6 @@ from gym_text_policies.run_folders import write_atomically
 
 _logger = logging.getLogger(__name__)
 _STRATEGIES = (TOOL_STRATEGY, "tool_short")
-_NOT_OF_LEVEL = ("max_episode_steps", "disable_env_checker", "render_mode", "expert")
-"""Arguments that do not change which level a seed is."""
 
 
 @old_names(env_id="environment")
@@ -113,17 +110,6 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
         messages = [{"role": "system", "content": system, **level}, {"role": "user", "content": "", **level}]
         rows.append({"prompt": messages, **row, "strategy": strategy})
     return datasets.Dataset.from_list(rows)
-
-
-def levels_of(environment: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """Return the name of an environment's levels: with its arguments, but without those that do not change the levels.
-
-    >>> levels_of("BabyAIText-v0?max_episode_steps=9", {"task": "goto"})
-    'BabyAIText-v0?task=goto'
-    """
-    env_id, given = parse_environment(environment)
-    kept = {key: value for key, value in {**(arguments or {}), **given}.items() if key not in _NOT_OF_LEVEL}
-    return environment_name({"id": env_id, "kwargs": kept})
 
 
 def check_row(row: Mapping[str, Any], **expected: str) -> None:

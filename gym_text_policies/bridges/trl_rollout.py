@@ -23,10 +23,10 @@ from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.bridges.answers import TellUnusable, Unusable
-from gym_text_policies.bridges.trl import check_row, levels_of
+from gym_text_policies.bridges.trl import check_row
 from gym_text_policies.bridges.trl_vllm import VLLMBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names

@@ -23,7 +23,7 @@ from gym_text_policies.prompts.tools import called_action
 from gym_text_policies.run_folders import writing
 
 ROLES = ("system", "user", "assistant")
-_OPTIONAL = ("thoughts", "tool")
+_OPTIONAL = ("thoughts", "tool", "own_labels")
 """Fields that a record lacks where no row has them, as in datasets of earlier releases."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
@@ -91,6 +91,7 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
     fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
+    fields["own_labels"] = record.get("own_labels") or False
     try:
         _check_conversation(fields["messages"], fields["labels"], (*ROLES, "tool") if fields["tool"] else ROLES)
         _check_thoughts(fields["thoughts"], fields["labels"])
@@ -136,6 +137,8 @@ def _check_origin(environment: Any, history: Any) -> None:
     data = json.loads(environment)
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
         raise ValueError(f"environment: expected a JSON object with id and kwargs; got {environment[:_SHOWN]!r}")
+    if not all(isinstance(wrapper, list) and wrapper for wrapper in data.get("wrappers", [])):
+        raise ValueError(f"environment: expected wrappers as pairs of name and arguments; got {str(data['wrappers'])[:_SHOWN]}")
     if history != "all" and not re.fullmatch("[0-9]{1,6}", str(history)):
         raise ValueError(f"history: expected a number or all; got {str(history)[:_SHOWN]!r}")
 

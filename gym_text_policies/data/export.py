@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -104,8 +105,9 @@ class ExportConfig(Continuing):
 def openai_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
 
-    If a label differs from the message that was played, the label becomes the last message of a separate chat. Thoughts are left
-    out: the format has none. Calls of a tool are OpenAI's, and such a chat also has ``tools``.
+    Answers of the player stand in the player's own words, also where later prompts show them. If another label differs from the
+    message that was played, the label becomes the last message of a separate chat. Thoughts are left out: the format has none.
+    Calls of a tool are OpenAI's, and such a chat also has ``tools``.
     """
     lines = []
 
@@ -116,7 +118,7 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
                 message["weight"] = weight
         lines.append(json.dumps(chat, ensure_ascii=False))
 
-    for row in rows:
+    for row in map(_in_own_words, rows):
         learnt = [int(bool(label) and label == said_in(said)) for said, label in zip(row.messages, row.labels, strict=True)]
         for number, label in enumerate(row.labels):
             if label and not learnt[number]:
@@ -125,6 +127,15 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
         if any(learnt):
             add(row.messages, learnt, row.tool)
     return lines
+
+
+def _in_own_words(row: Row) -> Row:
+    """Return a row in which the player's own answers stand in place of the names of their actions."""
+    if row.tool or not row.own_labels:
+        return row
+    pairs = zip(row.messages, row.labels, strict=True)
+    said = tuple({**message, "content": label} if label else message for message, label in pairs)
+    return dataclasses.replace(row, messages=said)
 
 
 def completion_lines(rows: Sequence[Row]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gym_text.errors import import_extra
 from gym_text_policies.display import player
-from gym_text_policies.environments import environment_name
+from gym_text_policies.environments import environment_name, level_id
 from gym_text_policies.prompts.tools import TOOL, called_action
 from gym_text_policies.records import Decision, Episode, Message, Step
 from gym_text_policies.redaction import without_secrets
@@ -59,7 +59,7 @@ def _log(episodes: list[Episode]) -> Any:
     samples = []
     for episode in episodes:
         times[episode.seed] = times.get(episode.seed, 0) + 1
-        samples.append(_sample(episode, f"{name} {episode.seed}", times[episode.seed], model))
+        samples.append(_sample(episode, level_id(episode.environment, None, episode.seed), times[episode.seed], model))
     return log.EvalLog(
         status="success",
         eval=log.EvalSpec(

@@ -1,11 +1,12 @@
 """Pairs of answers to one prompt, of which one is preferred: data for preference optimisation, as TRL's `DPOTrainer` reads it.
 
 A pair is of two episodes or of two actions. Two episodes of one level see the same until the player acts differently. There the
-prompts are equal and the answers differ. An answer is worth the mean return of the episodes that gave it there. Two actions of one
-state are worth what playing on after them returned: see `gym_text_policies.data.action_values`.
+prompts are equal and the answers differ. An answer is worth the mean return of the episodes that gave it there, after any thought.
+Two actions of one state are worth what playing on after them returned: see `gym_text_policies.data.action_values`.
 
 A pair has ``prompt``, ``chosen`` and ``rejected`` (lists of messages), and ``chosen_return`` and ``rejected_return``, the mean
-returns, in units of the reward. If the answers are calls, it also has ``tools``.
+returns, in units of the reward. A thought is ``reasoning_content``: that of the best episode which gave the better answer, and that
+of the worst which gave the other. If the answers are calls, the pair also has ``tools``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.data.action_values import ValuedState
 from gym_text_policies.data.calls import as_template_reads, said_in, template_tools
 from gym_text_policies.data.rows import Row, answer_message
+from gym_text_policies.environments import levels_config
 from gym_text_policies.records import Message
 
 LEAST_DIFFERENCE = 1e-6
@@ -39,17 +41,29 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
     Raises:
         UsageError: If no prompt has answers whose mean returns differ enough.
     """
-    found: defaultdict[tuple[str, int, str], defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: defaultdict[tuple[str, int, str], defaultdict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     prompts: dict[tuple[str, int, str], tuple[Sequence[Message], str]] = {}
     for row in rows:
+        level = json.dumps(levels_config(json.loads(row.environment)), sort_keys=True)
+        thoughts = row.thoughts or ("",) * len(row.labels)
         before = hashlib.sha256()  # of the messages so far: a prompt's texts are read once, not again for each longer prompt
         for number, message in enumerate(row.messages):
-            if message["role"] == "assistant" and row.labels[number] == said_in(message):
-                key = (row.environment, row.seed, before.hexdigest())
+            if said := _own_answer(row, number):
+                key = (level, row.seed, before.hexdigest())
                 prompts[key] = row.messages[:number], row.tool
-                found[key][said_in(message)].append(row.episode_return)
+                found[key][said].append((row.episode_return, thoughts[number]))
             before.update(json.dumps(message).encode())
-    pairs = [pair for key, returns in found.items() if (pair := _pair(*prompts[key], returns, margin))]
+    if not found:
+        raise UsageError(
+            "data: expected the player's own answers; these rows have the expert's, or are of an earlier release. "
+            "Collect them again with --labels own: that uses the stored episodes."
+        )
+    pairs = []
+    for key, answers in found.items():
+        returns = {answer: [value for value, _ in times] for answer, times in answers.items()}
+        thought = {answer: (max(times)[1], min(times)[1]) for answer, times in answers.items()}
+        if pair := _pair(*prompts[key], returns, margin, thought):
+            pairs.append(pair)
     if not pairs:
         enough = f", with returns that differ by {margin:g} or more" if margin else ""
         raise UsageError(
@@ -57,6 +71,12 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
             "actions and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with another --seed and --folder."
         )
     return pairs
+
+
+def _own_answer(row: Row, number: int) -> str:
+    """Return the player's answer in place of a message; an empty text if it is not known."""
+    label = row.labels[number]
+    return label if row.own_labels or label == said_in(row.messages[number]) else ""
 
 
 def action_pairs(states: Iterable[ValuedState], margin: float) -> list[dict[str, Any]]:
@@ -78,12 +98,20 @@ def action_pairs(states: Iterable[ValuedState], margin: float) -> list[dict[str,
     return pairs
 
 
-def _pair(prompt: Sequence[Message], tool: str, returns: Returns, margin: float) -> dict[str, Any] | None:
-    """Return the record of a prompt; None if all answers are worth the same, or differ by less than the margin."""
+def _pair(
+    prompt: Sequence[Message], tool: str, returns: Returns, margin: float, thoughts: Mapping[str, tuple[str, str]] | None = None
+) -> dict[str, Any] | None:
+    """Return the record of a prompt; None if all answers are worth the same, or differ by less than the margin.
+
+    `thoughts` has for each answer the thought before it if the answer is chosen, and if it is rejected.
+    """
     worth = {answer: fmean(values) for answer, values in returns.items()}
     best, worst = max(worth, key=worth.__getitem__), min(worth, key=worth.__getitem__)
     if worth[best] - worth[worst] < max(margin, LEAST_DIFFERENCE):
         return None
-    chosen, rejected = (as_template_reads([answer_message(answer, calls=bool(tool))], tool) for answer in (best, worst))
-    record = {"prompt": as_template_reads(prompt, tool), "chosen": chosen, "rejected": rejected}
+    record: dict[str, Any] = {"prompt": as_template_reads(prompt, tool)}
+    for place, (name, answer) in enumerate((("chosen", best), ("rejected", worst))):
+        (said,) = as_template_reads([answer_message(answer, calls=bool(tool))], tool)
+        thought = thoughts[answer][place] if thoughts else ""
+        record[name] = [{**said, **({"reasoning_content": thought} if thought else {})}]
     return {**record, **template_tools(tool), "chosen_return": worth[best], "rejected_return": worth[worst]}

@@ -143,6 +143,8 @@ class Row:
     """For each message the thought to learn before its label, or an empty text. Empty if there are no thoughts."""
     tool: str = ""
     """The tool whose calls the labels are, as JSON: see `Request.tool`. Empty if the labels are words."""
+    own_labels: bool = False
+    """Whether the labels are the player's own answers, maybe in other words than the names of actions, which the messages have."""
 
     @property
     def decisions(self) -> int:
@@ -197,7 +199,7 @@ def rows_of(
     """
     check_choice("labels", labels, LABELS)
     prompt, calls = prompt or training_prompt(policy), policy.mode == "tool"
-    origin = _origin(episode, spec, policy, prompt)
+    origin = {**_origin(episode, spec, policy, prompt), "own_labels": labels == "own"}
     rows: list[Row] = []
     messages: list[Message] = []
     learnt: list[tuple[str, str]] = []

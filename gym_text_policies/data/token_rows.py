@@ -11,11 +11,12 @@ each decision has a sequence of its own, unless the template keeps the past: see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.environments import levels_config
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
 
@@ -53,7 +54,7 @@ def token_rows(episodes: Iterable[Episode]) -> list[TokenRow]:
     members: dict[str, int] = {}
     rows = []
     for episode in episodes:
-        group = episode_key(_level(episode.environment), {}, episode.seed)
+        group = episode_key(levels_config(episode.environment), {}, episode.seed)
         member = members[group] = members.get(group, -1) + 1
         sequences = _sequences(episode)
         for number, fields in enumerate(sequences, 1):
@@ -86,9 +87,3 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
         row["log_probs"] += [0.0] * len(between) + list(tokens.log_probs)
         row["decisions"] += 1
     return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]
-
-
-def _level(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies a level together with its seed: the environment without the wrappers that a policy puts on."""
-    wrappers = [wrapper for wrapper in environment["wrappers"] if wrapper[0] != "History"]
-    return {**environment, "wrappers": wrappers}

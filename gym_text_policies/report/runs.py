@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.environments import environment_name
+from gym_text_policies.environments import POLICY_WRAPPERS, environment_name
 from gym_text_policies.files import is_regular
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
@@ -20,8 +20,6 @@ from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
 
-_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
-"""Wrappers that policies put on. They do not change the game."""
 _FREE_KWARGS = ("expert", "render_mode")
 """Keyword arguments that do not change the game."""
 
@@ -165,7 +163,7 @@ def _game(episode: Episode) -> dict[str, Any]:
         "id": environment["id"],
         "kwargs": {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS},
         "max_episode_steps": environment.get("max_episode_steps"),
-        "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS],
+        "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in POLICY_WRAPPERS],
     }
 
 

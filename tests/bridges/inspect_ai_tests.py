@@ -175,6 +175,12 @@ def test_an_export_is_read_back_by_inspect_with_the_scores_of_bench(runs, tmp_pa
             assert [bool(answer.tool_calls) for answer in answers] == [mode == "tool"] * episode.length
 
 
+def test_an_episode_has_one_id_in_an_export_and_in_inspects_own_log(runs, tmp_path):
+    (file,) = write_inspect_logs(tmp_path, stored(runs["text"]))
+    ours = [sample.id for sample in read_eval_log(str(file)).samples]
+    assert ours == [sample.id for sample in levels("BabyAIText-v0?max_episode_steps=9&task=goto", episodes=len(ours)).dataset]
+
+
 def test_an_export_has_thoughts_probabilities_errors_and_any_text(runs, tmp_path):
     episode = stored(runs["text"])[0]
     said = replace(episode.steps[0].decision, reasoning="Left \ud800?", completion="<b>\x00 {{ 1 }}", probabilities={"drop": 0.25})
