@@ -15,6 +15,7 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import policy_of
 from gym_text_policies.training import expert_iteration, grpo, play_gap, ppo
 from gym_text_policies.training.model.actor_critic import Actor
+from gym_text_policies.training.model.checkpoints import Progress
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "corridor"),
@@ -24,6 +25,7 @@ ALGORITHMS = {
     grpo: grpo.GRPOConfig(group_size=8, episodes_per_step=8, temperature=3.0),
     expert_iteration: expert_iteration.ExpertIterationConfig(),
 }
+PRIOR = {"left": 0.125, "right": 0.6, "stay": 0.15, "up": 0.125}
 
 
 def settings(algorithm, tiny_model, folder, **options):
@@ -54,6 +56,31 @@ def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_
     with pytest.raises(RunError, match=f"iteration 1: expected {name}, .* to be at most {smallest} in {dtype}; got "):
         algorithm.train(settings(algorithm, tiny_model, tmp_path / "other", dtype=dtype))
     assert not [*(tmp_path / "other").glob("checkpoint-*"), *(tmp_path / "other").glob("metrics.jsonl")]
+
+
+@pytest.mark.parametrize("mixed", [{"uniform_share": 0.5}, {"prior_temperature": 3.0, "temperature": 2.0}, {"uniform_share": 1.0}])
+def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as_in_play(mixed, tiny_model, tmp_path):
+    run = settings(expert_iteration, tiny_model, tmp_path / "run", **mixed)
+    expert_iteration.train(run)
+    (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["rollout_gap"] < 1e-4 and abs(json.loads(line)["rollout_kl"]) < 1e-5
+
+    actor = Actor(tiny_model)
+    played = expert_iteration.play_ahead(run, actor, Progress())
+    with_random_adapter(actor.model)
+    learnt = expert_iteration.learn(run, actor, torch.optim.AdamW(actor.parameters), Progress(), played)
+    assert (learnt["rollout_gap"] > 1e-4) == (run.uniform_share != 1), "other weights show, unless they do not lead the search"
+
+    trajectory = played[0]
+    decision = dataclasses.replace(trajectory.episode.steps[0].decision, action="right", probabilities=dict(PRIOR))
+    steps = (dataclasses.replace(trajectory.episode.steps[0], decision=decision),)
+    few = {name: PRIOR[name] / 0.75 for name in ("right", "stay")}
+    one = dataclasses.replace(trajectory, episode=dataclasses.replace(trajectory.episode, steps=steps), candidates=(few,))
+    half = dataclasses.replace(run, uniform_share=0.5, prior_temperature=1.0, temperature=1.0)
+    prior, _, as_played = expert_iteration._played(half, [one], [[{"right": 1.0}]])
+    model = {name: 2 * (value - 0.5 / 4) for name, value in PRIOR.items()}
+    log_probs = torch.tensor([[model["right"], model["stay"]]]) / (model["right"] + model["stay"])
+    assert torch.allclose(as_played([0], log_probs.log()).exp(), prior), "left and up are valid, but no candidates"
 
 
 def test_the_divergence_is_that_of_all_candidates_and_the_gap_that_of_the_action():

@@ -30,14 +30,15 @@ Metrics are those of `gym_text_policies.training.aggrevate`, and with:
 * ``model_calls``: number of states about which the searches of an iteration have asked the model.
 * ``simulator_steps``: number of steps that they have played in copies of the game.
 
-``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model. They are missing if `prior_temperature` or
-`uniform_share` changes the model's probabilities, or if no search has found anything.
+``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model, and compare the priors that lead the search: the model's
+probabilities after `prior_temperature` and `uniform_share`. They are missing if no search has found anything.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ from gym_text_policies.training.loop import PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.options import Schedule
-from gym_text_policies.training.play_gap import first_pass_metrics, play_of
+from gym_text_policies.training.play_gap import AsPlayed, first_pass_metrics, play_of
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -98,11 +99,6 @@ class ExpertIterationConfig(PrunedConfig, SearchOptions):
         super().__post_init__()
         self.check_ranges(expert_share=(0, 1))
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
-
-    @property
-    def leads_alone(self) -> bool:
-        """Whether the search keeps the model's own probabilities as they are."""
-        return self.prior_temperature in (None, 1) and not self.uniform_share
 
 
 def train(config: ExpertIterationConfig) -> Path:
@@ -195,24 +191,39 @@ def learn(
     if not metrics["learnt"]:
         return metrics
     batch = make_batch(config, actor, trajectories, targets)
-    if config.leads_alone:
-        metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, *_played(trajectories, targets))
+    metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, *_played(config, trajectories, targets))
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
-def _played(trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]) -> tuple[Tensor, Tensor]:
-    """Return, for each decision that is learnt, the candidates' probabilities by the model alone, and the action's index."""
+def _played(
+    config: ExpertIterationConfig, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
+) -> tuple[Tensor, Tensor, AsPlayed]:
+    """Return, for each decision that is learnt, the candidates' prior and the action's index, and what makes learning's prior."""
     import torch
 
-    pairs = [
-        (candidates, action)
-        for trajectory, of_steps in zip(trajectories, targets, strict=True)
-        for candidates, action, target in zip(trajectory.candidates, trajectory.actions, of_steps, strict=True)
-        if target
-    ]
-    candidates, actions = zip(*pairs, strict=True)
-    return play_of(candidates), torch.tensor(actions)
+    priors, actions, num_valid = [], [], []
+    for trajectory, of_steps in zip(trajectories, targets, strict=True):
+        for step, candidates, action, target in zip(
+            trajectory.episode.steps, trajectory.candidates, trajectory.actions, of_steps, strict=True
+        ):
+            if target:
+                prior = step.decision.probabilities or candidates
+                priors.append({name: prior[name] for name in candidates})
+                actions.append(action)
+                num_valid.append([len(prior)])
+    played, even = play_of(priors), (config.uniform_share or 0.0) / torch.tensor(num_valid)  # (B, A), (B, 1)
+    of_candidates = played.sum(1, keepdim=True)  # (B, 1): less than 1 where improbable actions are no candidates
+    power = config.temperature / (1.0 if config.prior_temperature is None else config.prior_temperature)
+
+    def prior_of(rows: list[int], log_probs: Tensor) -> Tensor:
+        """Return learning's log-probabilities, of shape (b, A), as `mixed_prior` makes the search's prior of play's."""
+        is_candidate = log_probs > -math.inf
+        by_model = of_candidates[rows] - even[rows] * is_candidate.sum(1, keepdim=True)
+        mixed = by_model * (power * log_probs).softmax(1) + even[rows]
+        return (mixed / of_candidates[rows]).log().masked_fill(~is_candidate, -math.inf)
+
+    return played / of_candidates, torch.tensor(actions), prior_of
 
 
 def run(config: ExpertIterationConfig) -> str:

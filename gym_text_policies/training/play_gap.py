@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gym_text.errors import RunError
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LIMITS: dict[Dtype, tuple[str, float]] = {"float32": ("rollout_gap", 0.01), "bfloat16": ("rollout_kl", 0.01)}
 """A run whose first value of this metric is larger stops, by number format. Rounding makes a gap of up to 0.001 in float32. In
 bfloat16 single gaps of up to 0.5 were seen; the divergence was at most 0.002 in three short runs, whose gaps were up to 0.09."""
+
+
+AsPlayed = Callable[[list[int], "Tensor"], "Tensor"]
+"""Makes of decisions' indices and the model's log-probabilities of the candidates, of shape (b, A), those with which it played."""
 
 
 def play_of(candidates: Iterable[Mapping[str, float]]) -> Tensor:
@@ -51,7 +55,12 @@ def gap_metrics(played: Tensor, actions: Tensor, log_probs: Tensor) -> dict[str,
 
 
 def first_pass_metrics(
-    tokens_per_pass: int, actor: Actor, segments: Sequence[Sequence[Segment]], played: Tensor, actions: Tensor
+    tokens_per_pass: int,
+    actor: Actor,
+    segments: Sequence[Sequence[Segment]],
+    played: Tensor,
+    actions: Tensor,
+    as_played: AsPlayed | None = None,
 ) -> dict[str, float]:
     """Return the metrics of `gap_metrics` in one pass of each process. Call it before the model learns.
 
@@ -61,6 +70,7 @@ def first_pass_metrics(
         segments: The decisions of each part of the batch.
         played: Probabilities of the candidates in play, of shape (B, A), padded with 0.
         actions: Index, among the candidates, of the action that was taken, of shape (B,).
+        as_played: What play has made of the model's probabilities; None: nothing.
     """
     import torch
 
@@ -75,6 +85,7 @@ def first_pass_metrics(
     measured = gather(results)
     rows = [row for of_pass, _ in measured for row in of_pass]
     log_probs = stack_padded([of_pass for _, of_pass in measured])  # (b, A of these passes)
+    log_probs = as_played(rows, log_probs) if as_played else log_probs
     return gap_metrics(played[rows, : log_probs.shape[1]], actions[rows], log_probs)
 
 
