@@ -818,9 +818,12 @@ def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tin
     batch = trainer.data_collator([trainer.train_dataset[place] for place in range(len(decisions))])
     for (prompt, call), ids, labels in zip(decisions, batch["input_ids"], batch["labels"], strict=True):
         first = int((labels != -100).nonzero()[0])
-        assert ids[:first].tolist() == prompt, "the tokens that are played"
-        assert labels[first : first + len(call)].tolist() == call
-        assert not tokenizer.decode(labels[first + len(call) :][labels[first + len(call) :] != -100]).strip()
+        # TRL tokenises a prompt and its call together, and so joins Llama's white space before the call with the call
+        assert tokenizer.decode(ids).startswith(tokenizer.decode([*prompt, *call]))
+        assert tokenizer.decode(labels[labels != -100]).strip() == tokenizer.decode(call).strip()
+        if template == "qwen2_5":
+            assert ids[:first].tolist() == prompt, "the tokens that are played"
+            assert labels[first : first + len(call)].tolist() == call
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
