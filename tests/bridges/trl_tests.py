@@ -854,6 +854,35 @@ def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_bett
     trainer.train()
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
+def test_trls_dpo_trainer_prefers_the_better_of_two_calls(tiny_model, tmp_path):
+    for seed in ("0", "1"):
+        own = ["--model", "random", "--labels", "own", "--threshold", "-1", "--mode", "tool", "--seed", seed]
+        assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "12", *own, "--folder", str(tmp_path / seed)]) == 0
+    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in ("0", "1")]
+    assert cli.main(["export", "--format", "trl-dpo", "--data", *data, "--file", str(file)]) == 0
+    pairs = [json.loads(line) for line in file.read_text().splitlines()]
+    model, tokenizer = load(tiny_model)
+    with_markers(tokenizer, "qwen2_5")
+    model.resize_token_embeddings(len(tokenizer))
+    settings = {"max_steps": 1, "max_length": None, "use_cpu": True, "bf16": False, "report_to": "none"}
+    trainer = DPOTrainer(
+        model=model,
+        args=DPOConfig(output_dir=str(tmp_path / "dpo"), **settings),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=str(file), split="train"),
+    )
+    place = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC))).place
+    read = read_rows(data[0])[0].messages[:2]
+    assert prompt_tokens(tokenizer, read, place) in [row["prompt_ids"] for row in trainer.train_dataset], (
+        "the tokens that are played"
+    )
+    for pair, row in zip(pairs, trainer.train_dataset, strict=True):
+        for kind in ("chosen", "rejected"):
+            (call,) = pair[kind][0]["tool_calls"]
+            assert tokenizer.decode(row[f"{kind}_ids"]) == CALL.format(call["function"]["arguments"]["action"]) + "\n"
+
+
 def test_trls_collator_of_supervised_data_keeps_the_mask(exported):
     lines = [json.loads(line) for line in exported.read_text().splitlines()]
     data = load_dataset("json", data_files=str(exported), split="train")
