@@ -167,7 +167,7 @@ def test_an_empty_answer_is_no_action_where_a_game_takes_any_words(strategy, beg
     game = began(TALK, 3, strategy)
     before = game.messages()
     for answer in ("", " \n", "<think>Hm.</think>\n"):
-        assert "Name exactly one of these actions: any words" in game.play(answer)
+        assert game.play(answer) == "That cannot be used, and nothing has happened. Say your action, in any words."
     assert (game.steps, game.unusable, game.messages()) == (0, 3, before)
     game.play("[Offer: 1 Wheat -> 1 Ore]")
     assert (game.actions, game.unusable) == (["[Offer: 1 Wheat -> 1 Ore]"], 3)

@@ -242,6 +242,31 @@ def test_words_are_actions_in_any_mode_but_choose():
     assert spec.action_schema()["description"].startswith("Any words.")
 
 
+@pytest.mark.parametrize(
+    ("mode", "reason", "told"),
+    [
+        ("text", "empty", "say your action, in any words"),
+        ("json", "empty", "say your action"),
+        ("tool", "no action", "say your action"),
+    ],
+)
+def test_an_empty_answer_is_counted_as_unusable_and_the_model_is_told_what_it_may_say(mode, reason, told):
+    make, asked = environment_maker(f"{TALK}&max_episode_steps=2"), []
+    said = iter(["[Offer: 1 Wheat -> 1 Ore]", " \n", "", "[Deny]"])
+
+    def answer(request):
+        asked.append(request.messages[-1]["content"])
+        return next(said)
+
+    (episode,) = rollout(make, load_policy(ScriptedBackend(answer), make(), mode=mode, strategy="words", on_invalid="retry"), [0])
+    first, second = (step.decision for step in episode.steps)
+    assert (first.valid, first.retries, first.action) == (True, 0, "[Offer: 1 Wheat -> 1 Ore]")
+    assert (second.valid, second.retries, second.action) == (True, 2, "[Deny]")
+    assert all(told in text and "one of these actions" not in text for text in asked[2:])
+    (episode,) = rollout(make, load_policy(ScriptedBackend([""]), make(), mode=mode, strategy="words"), [0])
+    assert episode.error is None and {step.decision.invalid for step in episode.steps} == {reason}
+
+
 def test_a_person_plays_by_words_and_by_the_numbers_of_the_moves():
     env = environment_maker(TALK)()
     lines, shown = iter(["", "?", "= [Deny] no"]), []

@@ -1,6 +1,5 @@
 """What all bridges do about an answer that cannot be used: one that names no possible action, or several.
 
-Where a game takes any words, `parse_action` reads an empty answer as an empty action. The bridges count that as no action.
 The model is told, with the actions that are possible. No step is made: the game stands still, and the answer costs nothing. After
 `MOST_UNUSABLE` such answers in a row the episode ends, as at a step limit.
 """
@@ -24,7 +23,8 @@ _NOTHING = "(nothing)"
 
 def told(spec: TextSpec, obs: Observation) -> str:
     """Return what the model is told about an unusable answer."""
-    return f"That cannot be used, and nothing has happened. Name exactly one of these actions: {spec.choices(obs)}."
+    name = f"Name exactly one of these actions: {spec.choices(obs)}." if spec.lists_actions else "Say your action, in any words."
+    return f"That cannot be used, and nothing has happened. {name}"
 
 
 class Unusable(str):

@@ -262,8 +262,6 @@ class LLMPolicy(Policy):
     def _read(self, question: Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning in an answer in words; None for what is missing."""
         said, obs, finish = question.text, question.turn.obs, question.finish
-        if not said.strip() and question.answers[-1].reasoning is not None:
-            return None, None  # a thought without an answer, which would be an empty action in a game that takes any words
         if self._mode == "tool":
             action = None if question.call is None else called_action(question.call)
             return None if action is None else parse_action(action, self.spec, obs), None

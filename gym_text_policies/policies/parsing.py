@@ -46,7 +46,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     ``[B+]``, and with the names ``[A B]`` and ``[B C]`` the A is not an article. If the answer is one name alone, the brackets
     around the name may be missing. A name inside a longer name in the answer ("take apple" in "take apple from shelf") does not
     count. If actions are real numbers, a single number in the answer is a name. If the game takes any words, the answer is the
-    action. A thought before the answer does not count, see `split_thought`; an answer whose thought does not end means no action.
+    action, unless it is empty. A thought before the answer does not count, see `split_thought`; an answer whose thought does not
+    end means no action.
 
     >>> from gym_text.babyai.env import BABYAI_SPEC
     >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
@@ -70,7 +71,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
         return None
     answer = behind
     if not spec.lists_actions:
-        return None if finish == "length" else answer.strip()
+        return None if finish == "length" else answer.strip() or None
     names = _names(valid)
     if finish == "length":
         return names.whole(answer)

@@ -18,6 +18,8 @@ _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. 
 _NO_CALL = "That is no call of the tool act. Call it, with one of these actions: {}."
 _THOUGHT_CUT = "Your thought was cut before its end, and no answer followed it. Think in fewer words, and then name your action."
 _ONLY_THOUGHT = "No answer followed your thought. Now name exactly one of these actions: {}."
+_ANY_WORDS = "That cannot be used: say your action, in any words. Answer again."
+_NO_CALL_OF_WORDS = "That is no call of the tool act. Call it, with your action in any words."
 
 
 def why_unusable(answer: Answer, spec: TextSpec, obs: Mapping[str, Any], *, calls: bool = False) -> Reason:
@@ -47,10 +49,12 @@ def reply_to(answer: Answer, reason: Reason, names: Sequence[str]) -> str:
     Args:
         answer: The answer.
         reason: Why it cannot be used.
-        names: Names of the valid actions.
+        names: Names of the valid actions; none in a game that takes any words.
     """
     thought_only = answer.reasoning is not None and not (answer.text or answer.arguments or "").strip()
     if reason == "cut":
         return _THOUGHT_CUT if thought_only else _CUT
+    if not names:
+        return _NO_CALL_OF_WORDS if reason == "no call" else _ANY_WORDS
     text = _NO_CALL if reason == "no call" else _ONLY_THOUGHT if reason == "empty" and thought_only else _REPLY
     return text.format(", ".join(names))
