@@ -119,6 +119,36 @@ def test_the_time_left_of_a_whole_run_is_true_within_a_factor_of_two_once_a_thir
     assert len(late) > 300 and all(truth / 2 <= left <= 2 * truth for truth, left in late)
 
 
+CHOSEN_AND_SAID = {  # environment -> steps of an episode; seconds of a step in choose and in text, as the panel's rows had them
+    "BabyAIText-v0?task=goto": (26, 0.010, 0.13),
+    "CookingWorldText-v0": (48, 0.026, 2.45),
+    "CoinCollectorText-v0": (43, 0.012, 0.95),
+    "MapReaderText-v0?max_episode_steps=26": (26, 0.051, 1.70),
+    "BabyAIText-v0?task=putnext&max_episode_steps=36": (36, 0.014, 0.22),
+    "TextCraftText-v0?depth=2&max_episode_steps=20": (19, 0.084, 1.20),
+}
+
+
+def test_the_time_left_is_true_within_a_factor_of_two_where_rows_differ_a_hundredfold():
+    """Eight episodes in each of six environments, first in choose, and then in text."""
+    with LocalEngine() as engine:
+        jobs = [
+            (
+                Series.of(f"{name} {mode}", EpisodeJob(name, {}, PolicyConfig("scripted:a", mode=mode)), engine, range(8)),
+                steps,
+                rate,
+            )
+            for number, mode in enumerate(("choose", "text"))
+            for name, (steps, *rates) in CHOSEN_AND_SAID.items()
+            for rate in [rates[number]]
+        ]
+    clock = [0.0]
+    pace = Pace([[(series, series.seeds)] for series, *_ in jobs], lambda: clock[0])
+    told = [(clock[0], left) for series, steps, rate in jobs for left in played(pace, clock, series, 8, steps, rate)]
+    late = [(clock[0] - now, left) for now, left in told if clock[0] / 10 < now < 0.9 * clock[0]]
+    assert len(late) > 100 and all(truth / 2 <= left <= 2 * truth for truth, left in late)
+
+
 def test_no_rate_of_success_and_no_end_is_shown_before_all_have_ended(tmp_path):
     with LocalEngine() as engine:
         rows = [gold(engine, range(30))]
@@ -172,7 +202,7 @@ def test_a_run_of_several_rows_has_one_bar_that_names_the_row_and_counts_what_is
             play_missing(store, [gold(engine, range(5)), chance], engine, ProgressBar())
     lines = re.split(r"[\n\r]", shown.getvalue().strip())
     assert shown.getvalue().count("\n") == 1 and "2/9 episodes" in lines[0]
-    assert re.search(r"^all rows: 9/9 episodes, 00:0\d so far$", lines[-1].strip()), lines[-1]
+    assert re.search(r"^all rows: 9/9 episodes, \d\d:\d\d so far$", lines[-1].strip()), lines[-1]
 
 
 @pytest.mark.parametrize("kind", ["none", "closed", "nobody reads"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
+
+import numpy as np
+import numpy.typing as npt
 
 from gym_text_policies.display import innermost
 from gym_text_policies.experiments.series import Series, Work
@@ -15,11 +18,16 @@ _USUAL_LENGTH = 150
 """Most steps to expect of an episode, as long as none has ended in its environment."""
 _MARGIN = 5.0
 """How many times as long as the others an episode may become."""
-_SECONDS = {"text": 0.4, "json": 0.6, "tool": 0.6, "choose": 0.12}
+_SECONDS = {"text": 0.8, "json": 1.2, "tool": 1.2, "choose": 0.08}
 """Seconds of a language model's decision to expect by its mode, before any was measured."""
+_WITH_HISTORY = 3
+"""How many times as long a decision takes whose prompt shows earlier steps."""
 _WITHOUT_MODEL = 1e-4
-_DOUBT = 80
-"""Steps of a part after which what was measured counts as much as what was expected."""
+_VARIANCES = (0.1, 0.2, 0.2, 0.6, 0.6, 0.2)
+"""How much steps' seconds differ by each of `_traits`: variances of their logarithms. Chosen on seven runs; half or twice as much
+changes little."""
+_NOISE = 20.0
+"""Variance of a measured logarithm, times the number of steps that were measured. A row's first steps are slower than others."""
 _LOADING = 5.0
 """Seconds that a model in this process is loaded, before any was."""
 
@@ -89,19 +97,51 @@ class _Part:
         return sum(series.job.num_envs for series in self.series)
 
     @property
-    def rate(self) -> float | None:
-        """Seconds of a step; None before a step was measured."""
+    def measured(self) -> tuple[Series, float, int] | None:
+        """The first row, the seconds of a step, and how many steps were measured; None before one was."""
         steps = self.lengths.played - self.turns_then
-        return self.seconds / steps if steps > 0 and self.seconds > 0 else None
+        return (self.series[0], self.seconds / steps, steps) if steps > 0 and self.seconds > 0 else None
+
+
+class Rates:
+    """Estimates the seconds of a step in each row of a run from the rows that were measured.
+
+    A row's rate is a guess times factors: one that it shares with all rows, one with the rows that ask a model in the same way, one
+    with those in the same environment, and so on. All factors are taken as log-normal. What is expected of a row is then the
+    conditional median, given the measured rates (kriging): rows that share much with it count most.
+
+    Args:
+        series: The rows.
+    """
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self._number = {row.label: number for number, row in enumerate(series)}
+        self._guesses = np.log([_guess(row) for row in series])
+        traits = [_traits(row) for row in series]
+        shared = [[sum(v for v, x, y in zip(_VARIANCES, a, b, strict=True) if x == y) for b in traits] for a in traits]
+        self._covariance = np.array(shared, dtype=np.float64)  # (rows, rows)
+
+    def expected(self, measured: Sequence[tuple[Series, float, int]]) -> dict[str, float]:
+        """Return label -> seconds of a step to expect.
+
+        Args:
+            measured: Rows, the seconds of a step that were measured there, and how many steps that were, 1 or more.
+        """
+        logarithms: npt.NDArray[np.float64] = self._guesses
+        if measured:
+            rows = [self._number[row.label] for row, *_ in measured]
+            off = np.log([rate for _, rate, _ in measured]) - self._guesses[rows]
+            noise = np.diag([_NOISE / steps for *_, steps in measured])
+            weights = np.linalg.solve(self._covariance[np.ix_(rows, rows)] + noise, off)
+            logarithms = self._guesses + self._covariance[:, rows] @ weights
+        return {label: math.exp(logarithms[number]) for label, number in self._number.items()}
 
 
 class Pace:
     """Estimates the seconds that a run has left.
 
-    Steps of the part that is played take as long as they took so far. Those of the parts that wait take as long as steps of the
-    same kind did in the same environment. If there were none, they take what lies between steps of the same kind in other
-    environments, and a guess times what guesses were wrong by in the same environment, as prompts differ in length. An episode of a
-    waiting part is as long as other policies' episodes in its environment.
+    A step takes as long as `Rates` expects of its row. An episode of a waiting part is as long as other policies' episodes in its
+    environment.
 
     Args:
         work: What will be played, by parts.
@@ -111,6 +151,7 @@ class Pace:
     def __init__(self, work: Sequence[Sequence[Work]], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._waiting, self._over = clock, list(work), list[_Part]()
         self._now: _Part | None = None
+        self._rates = Rates([series for part in work for series, _ in part])
         self._lengths: dict[str, dict[str, list[int]]] = {}
         """Environment -> label of a series -> lengths of its episodes."""
 
@@ -145,33 +186,18 @@ class Pace:
     @property
     def left(self) -> float:
         """An estimate of the seconds that are left."""
+        parts = [*self._over, self._now] if self._now else self._over
+        rates = self._rates.expected([measured for part in parts if (measured := part.measured)])
         seconds = 0.0
         if part := self._now:
-            steps = part.lengths.played - part.turns_then
-            rate = (part.seconds + _DOUBT * self._expected_rate(part.series[0])) / (steps + _DOUBT)
-            seconds += part.lengths.left(part.at_once) * rate
+            seconds += part.lengths.left(part.at_once) * rates[part.series[0].label]
         waiting = [(series, len(seeds)) for work in self._waiting for series, seeds in work]
         for series, count in waiting:
             length = min(self._usual(series) or _USUAL_LENGTH, series.limit or math.inf)
-            seconds += count * length * self._expected_rate(series)
-        loadings = [part.first - part.began for part in self._over if part.first and _kind(part.series[0])]
-        models = {series.model for series, count in waiting if count and _kind(series)}
+            seconds += count * length * rates[series.label]
+        loadings = [part.first - part.began for part in self._over if part.first and _mode(part.series[0])]
+        models = {series.model for series, count in waiting if count and _mode(series)}
         return seconds + len(models) * (fmean(loadings) if loadings else _LOADING)
-
-    def _expected_rate(self, series: Series) -> float:
-        """Return the seconds to expect of a step of a series that waits."""
-        kind, measured = _kind(series), [(part.series[0], part.rate) for part in self._over if part.rate]
-        if kind is None:
-            rates = [rate for other, rate in measured if _kind(other) is None]
-            return fmean(rates) if rates else _WITHOUT_MODEL
-        asked = [(other, rate, rate / _guess(_kind(other))) for other, rate in measured if _kind(other)]
-        same = [(other, rate) for other, rate, _ in asked if _kind(other) == kind]
-        here = [wrong for other, _, wrong in asked if other.job.environment == series.job.environment]
-        if alike := [rate for other, rate in same if other.job.environment == series.job.environment]:
-            return geometric_mean(alike)
-        wrong = math.sqrt(fmean(wrong for *_, wrong in asked)) if asked else 1.0
-        expected = geometric_mean([rate for _, rate in same]) if same else _guess(kind) * wrong
-        return math.sqrt(expected * _guess(kind) * geometric_mean(here)) if here else expected
 
     def _usual(self, series: Series) -> float | None:
         """Return how long an episode usually is in the environment of a series, if one has ended: between the policies' means."""
@@ -179,15 +205,26 @@ class Pace:
         return geometric_mean((max(min(means), 1.0), max(*means, 1.0))) if means else None
 
 
-def _kind(series: Series) -> tuple[str, bool] | None:
-    """Return the mode in which a series asks its language model, and whether it shows earlier steps; None if it asks none."""
+def _mode(series: Series) -> str | None:
+    """Return the mode in which a series asks its language model; None if it asks none."""
     player = innermost(series.identity.policy)
-    if player.get("kind") != "llm":
-        return None
-    return str(player.get("mode")), bool(player.get("history"))
+    return str(player.get("mode")) if player.get("kind") == "llm" else None
 
 
-def _guess(kind: tuple[str, bool] | None) -> float:
-    """Return the seconds of a model's step to expect before any step was measured; a prompt with earlier steps takes longer."""
-    mode, history = kind or ("", False)
-    return _SECONDS.get(mode, 0.5) * (3 if history else 1)
+def _guess(series: Series) -> float:
+    """Return the seconds of a step to expect before any step was measured."""
+    if (mode := _mode(series)) is None:
+        return _WITHOUT_MODEL
+    return _SECONDS.get(mode, 0.5) * (_WITH_HISTORY if innermost(series.identity.policy).get("history") else 1)
+
+
+def _traits(series: Series) -> tuple[Hashable, ...]:
+    """Return what a row may share with others that makes their rates alike; see `_VARIANCES`.
+
+    In this order: that it asks a model, how it asks, the prompts' template, the environment, how it asks in this environment, and
+    what only this row has.
+    """
+    policy, environment = series.identity.policy, series.job.environment
+    player, mode = innermost(policy), _mode(series)
+    asked = mode, bool(player.get("history")), policy.get("kind")
+    return mode is None, asked, (asked, player.get("strategy")), (mode is None, environment), (asked, environment), series.label
