@@ -69,12 +69,15 @@ def test_a_mistake_is_the_error_of_one_process(tmp_path):
         engine.identify(job)
 
 
-def test_it_is_said_once_how_much_memory_a_process_with_a_model_takes(tiny_model, caplog):
-    job = EpisodeJob(GOTO, {}, PolicyConfig(tiny_model, mode="choose"))
+def test_it_is_said_once_before_and_after_how_much_memory_a_process_with_a_model_takes(tiny_model, caplog):
+    job = EpisodeJob(f"{GOTO}&max_episode_steps=3", {}, PolicyConfig(tiny_model, mode="choose"))
     with caplog.at_level(logging.INFO), ProcessEngine(3) as engine:
         assert engine.identify(job) == engine.identify(job)
-    (said,) = re.findall(r"Each of 3 processes loads the model; so far the first one has taken (\S+) GB\.", caplog.text)
-    assert 0.1 < float(said) < 8
+        (before,) = re.findall(r"Each of 3 processes loads the model: (\S+) GB in the first one, before any prompt\.", caplog.text)
+        assert "took at most" not in caplog.text
+        assert len(list(engine.play([(job.for_one_of(3), range(3))]))) == 3
+    ((most, together),) = re.findall(r"The processes took at most (\S+) GB each, (\S+) GB together\.", caplog.text)
+    assert 0.1 < float(before) <= float(most) < 8 and float(most) < float(together)
 
 
 def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):

@@ -29,6 +29,10 @@ from gym_text_policies.threads import settle_threads, usable_cores
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3
 """Processes that may die while they play the same episode; one more stops the run."""
+MOST_MEMORY = 7
+"""GB that a process took with SmolLM2, whose weights are 0.5 GB, in ScienceWorld, whose prompts are the longest."""
+_PATIENCE = 5.0
+"""Seconds to wait until an idle process says how much memory it has taken."""
 _RESULT, _ERROR, _DONE = "result", "error", "done"
 
 
@@ -56,15 +60,11 @@ class ProcessEngine(Engine):
         if identity.policy.get("backend") == "transformers" and not self._told:
             self._told = True
             _logger.info(
-                "Each of %d processes loads the model; so far the first one has taken %.1f GB.", self._size, self._memory()
+                "Each of %d processes loads the model: %.1f GB in the first one, before any prompt. Prompts add to this, long ones "
+                "most: SmolLM2 took up to %d GB a process in ScienceWorld. The end of the run says what the processes took.",
+                *(self._size, self._idle[-1].memory(), MOST_MEMORY),
             )
         return identity
-
-    def _memory(self) -> float:
-        """Return the greatest memory that the idle process has taken so far, in GB."""
-        worker = self._idle[-1]
-        worker.send("memory")
-        return float(worker.connection.recv()[1])
 
     def _check(self, job: EpisodeJob) -> None:
         """Let one process check the job's policy."""
@@ -107,7 +107,9 @@ class ProcessEngine(Engine):
                 self._playing.pop(connection).end()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes. If they have loaded a model, say how much memory they took."""
+        if self._told and (taken := [worker.memory() for worker in self._idle]):
+            _logger.info("The processes took at most %.1f GB each, %.1f GB together.", max(taken), sum(taken))
         for worker in (*self._idle, *self._playing.values()):
             worker.end()
         self._idle.clear()
@@ -205,6 +207,14 @@ class _Worker:
     def send(self, method: str, *arguments: Any) -> None:
         """Let the process call a method of its engine; the results come through the connection."""
         self.connection.send((method, arguments))
+
+    def memory(self) -> float:
+        """Return the greatest memory that the process, which is idle, has taken so far, in GB; 0 if it does not answer."""
+        try:
+            self.send("memory")
+            return float(self.connection.recv()[1]) if self.connection.poll(_PATIENCE) else 0.0
+        except (EOFError, OSError):
+            return 0.0
 
     def end(self) -> str:
         """End the process; return how it ended."""

@@ -23,6 +23,8 @@ NOTE = (
     "Unusable answers: share of the steps, and the most frequent reason. --wide shows all columns."
 )
 """What is said below the table."""
+TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
+"""What is said in addition if that is the most frequent reason of a row."""
 
 
 def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
@@ -43,7 +45,8 @@ def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
         cell["policy"] = f"  {cell['policy']}"
     for cell in cells[len(rows) :]:
         cell["unusable answers"] = ""
-    notes = [NOTE, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
+    is_cut = any(next(iter(row.get("invalid_reasons", ())), "") == "cut" for row in rows)
+    notes = [f"{NOTE} {TOO_LONG}" if is_cut else NOTE, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
     environments = [row["environment"] for row in rows]
     shown = aligned(_grouped(cells, environments, _columns(cells, environments, width)))
     return "\n\n".join([shown, *(textwrap.fill(note, width) for note in notes)])

@@ -254,7 +254,9 @@ def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if any(row.get("tokens_reasoning") for row in rows)
         else ""
     )
-    why = "Why invalid: number of answers that could not be used." if any(row.get("invalid_reasons") for row in rows) else ""
+    reasons = {reason for row in rows for reason in row.get("invalid_reasons", ())}
+    why = "Why invalid: number of answers that could not be used." if reasons else ""
+    why += " Cut: the answer did not end within max_tokens." if "cut" in reasons else ""
     ahead = LOOKS_AHEAD if any(row.get("looks_ahead") for row in rows) else ""
     return list(filter(None, (ahead, " ".join(filter(None, (thoughts, why))), _of_earlier_version(rows))))
 
