@@ -30,7 +30,7 @@ class Limits:
     idle_seconds: float = 600.0
     """A session whose client sends nothing for this many seconds is closed."""
     request_seconds: float = 30.0
-    """Most seconds until an HTTP request, headers and body, is complete. Otherwise its connection is closed."""
+    """Most seconds until an HTTP request, headers and body, is complete, and between two. Otherwise its connection is closed."""
 
     def __post_init__(self) -> None:
         check_int("max_sessions", self.max_sessions, 1, 10_000)
@@ -160,6 +160,7 @@ def server_of(app: Any) -> Any:
         ws_max_size=limits.max_bytes,
         ws_per_message_deflate=False,
         limit_concurrency=2 * limits.max_sessions + 64,  # connections in all; more HTTP requests get 503
+        timeout_keep_alive=limits.request_seconds,  # uvicorn's 5 s are httpx's too: each could end what the other is just using
         timeout_graceful_shutdown=5,
         access_log=False,
         log_level="warning",

@@ -1,6 +1,7 @@
 """The served environment for clients of MCP: the official package's and fastmcp's, over streamable HTTP."""
 
 import asyncio
+import http.client
 import json
 import time
 from contextlib import asynccontextmanager
@@ -173,6 +174,15 @@ def test_a_request_that_breaks_the_protocol_gets_the_specifications_status(goto,
     if not isinstance(message, str) and status == 400:  # what was begun for it is gone
         left = answer.headers.get("mcp-session-id", "nobody")
         assert post(goto, LIST, **{"mcp-session-id": left}).status_code == 404
+
+
+def test_a_connection_outlasts_the_five_seconds_for_which_httpx_keeps_it(goto):
+    connection = http.client.HTTPConnection(goto.removeprefix("http://"), timeout=60)
+    for pause in (0, 6):
+        time.sleep(pause)
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"healthy"}'
+    connection.close()
 
 
 def test_a_session_lives_from_initialize_to_delete(goto):
