@@ -28,7 +28,7 @@ def began():
 
     def begin(environment, seed, strategy="chat", **options):
         make = environment if callable(environment) else environment_maker(environment)
-        games.append(Conversation(make, strategy, **options))
+        games.append(Conversation(make, strategy, calls=strategy.startswith("tool"), **options))
         games[-1].begin(seed)
         return games[-1]
 

@@ -16,17 +16,26 @@ from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts import TOOL_STRATEGIES, Prompt
 from gym_text_policies.records import Message
 
 
-def prompt_of(strategy: str) -> Prompt:
+def prompt_of(strategy: str, *, calls: bool = False) -> Prompt:
     """Return the prompts' template.
 
+    Args:
+        strategy: Its name, or its path.
+        calls: Whether the player answers by calls of a tool.
+
     Raises:
-        UsageError: If there is no such strategy, or it shows examples, which the bridges do not collect.
+        UsageError: If there is no such strategy, it shows examples, which the bridges do not collect, or it asks for calls where
+            there is no tool.
     """
     prompt = Prompt(strategy)
+    if strategy in TOOL_STRATEGIES and not calls:
+        raise UsageError(
+            f"strategy: expected one for answers in words, as in 'chat'; got {strategy!r}, which asks for calls of a tool."
+        )
     if prompt.uses_examples:
         raise UsageError(f"strategy: expected one that shows no examples; got {strategy!r}.")
     return prompt
@@ -41,14 +50,17 @@ class Conversation:
         make_env: Makes the environment.
         strategy: The prompts' template.
         max_unusable: Number of unusable answers in a row after which an episode ends.
+        calls: Whether the player answers by calls of a tool.
 
     Raises:
-        UsageError: If the strategy shows examples, or the number is wrong.
+        UsageError: If the strategy is none for such answers, or the number is wrong; see `prompt_of`.
     """
 
-    def __init__(self, make_env: MakeEnv, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE) -> None:
+    def __init__(
+        self, make_env: MakeEnv, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE, calls: bool = False
+    ) -> None:
         self._make_env = make_env
-        self._prompt = prompt_of(strategy)
+        self._prompt = prompt_of(strategy, calls=calls)
         self._tally = Tally(max_unusable)
         self._lock = threading.RLock()
         self._env: gym.Env[Any, Any] | None = None

@@ -142,7 +142,7 @@ def player(
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
-    if prompt_of(strategy).thinks and mode == "tool":
+    if prompt_of(strategy, calls=mode == "tool").thinks and mode == "tool":
         raise UsageError(f"strategy: expected one that does not think, in mode tool; got {strategy!r}.")
     Tally(max_unusable)  # a number that is none is told before anything is played
     limit = {} if max_steps is None else {"max_episode_steps": max_steps}
@@ -150,7 +150,7 @@ def player(
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
         make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]), **limit)
-        game = Conversation(make_env, strategy, max_unusable=max_unusable)
+        game = Conversation(make_env, strategy, max_unusable=max_unusable, calls=mode == "tool")
         try:
             await run_sync(game.begin, level["seed"])
             if mode == "tool":

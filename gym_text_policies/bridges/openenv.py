@@ -99,7 +99,7 @@ class GymTextEnvironment(openenv.Environment):
         super().__init__()
         self._served = game
         self._split: str | None = None
-        self._game = Conversation(lambda: game.make(self._split), TOOL_STRATEGY)
+        self._game = Conversation(lambda: game.make(self._split), TOOL_STRATEGY, calls=True)
         self._state = TextState()
         self._lock = threading.RLock()
 

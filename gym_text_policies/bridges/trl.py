@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from operator import attrgetter
@@ -30,7 +31,8 @@ from gym_text_policies.backends.local.adapters import CONFIG, RECORD, TEMPLATE
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.levels import level_row
-from gym_text_policies.data.rows import prompt_record
+from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import learner_of, policy_of, prompt_record
 from gym_text_policies.environments import (
     check_no_fold,
     environment_maker,
@@ -41,12 +43,11 @@ from gym_text_policies.game import is_of_episode
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import TOOL_STRATEGY
+from gym_text_policies.prompts import TOOL_STRATEGIES, TOOL_STRATEGY
 from gym_text_policies.prompts.tools import tool_docstring
 from gym_text_policies.run_folders import write_atomically
 
 _logger = logging.getLogger(__name__)
-_STRATEGIES = (TOOL_STRATEGY, "tool_short")
 
 
 @old_names(env_id="environment")
@@ -62,7 +63,7 @@ def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **argume
     Raises:
         UsageError: If there is no such environment or strategy, or `arguments` has a fold.
     """
-    check_choice("strategy", strategy, _STRATEGIES)
+    check_choice("strategy", strategy, TOOL_STRATEGIES)
     with _make(environment, "train", arguments) as env:
         spec: TextSpec = text_spec(env)
 
@@ -74,7 +75,9 @@ def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **argume
             return self._act(action)
 
     Environment.act.__doc__ = tool_docstring(spec)
-    Environment.__name__ = Environment.__qualname__ = environment.partition("-")[0]  # TRL names the reward after the class
+    env_id, _, task = levels_of(environment, arguments).partition("?")
+    name = "_".join(filter(None, re.split(r"\W+", f"{env_id.partition('-')[0]} {task}")))  # as in BabyAIText_task_goto
+    Environment.__name__ = Environment.__qualname__ = name  # TRL names the reward after the class
     return Environment
 
 
@@ -99,8 +102,8 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
     """
     datasets = import_extra("datasets", "trl")
     check_choice("fold", fold, FOLDS)
-    check_choice("strategy", strategy, _STRATEGIES)
-    with contextlib.closing(Conversation(lambda: _make(environment, fold, arguments), strategy)) as game:
+    check_choice("strategy", strategy, TOOL_STRATEGIES)
+    with contextlib.closing(Conversation(lambda: _make(environment, fold, arguments), strategy, calls=True)) as game:
         game.begin(0)
         system, _ = game.messages()
     rows, name = [], levels_of(environment, arguments)
@@ -127,7 +130,8 @@ def trl_record(folder: str | Path, played: Any, trainer: Any) -> None:
 
     Args:
         folder: The model's or the adapter's folder, after ``trainer.save_model(folder)``; or a checkpoint.
-        played: What played in training: what `trl_environment` or `trl_rollout` has returned.
+        played: What played in training: what `trl_environment` or `trl_rollout` has returned. Or the folder of the rows of
+            ``gym-text collect`` from which `SFTTrainer` or `DPOTrainer` has learnt, by ``gym-text export``.
         trainer: The trainer.
 
     Raises:
@@ -136,12 +140,17 @@ def trl_record(folder: str | Path, played: Any, trainer: Any) -> None:
     folder = Path(folder)
     if not any((folder / name).is_file() for name in (CONFIG, "config.json")):
         raise UsageError(f"trl_record: expected the folder of a model or an adapter, saved before; got {folder}.")
-    asked = getattr(played, "asked", None)
-    if not isinstance(asked, PolicyConfig):
-        raise UsageError(f"trl_record: expected what trl_environment or trl_rollout has returned; got {played!r}.")
     tokenizer = trainer.processing_class
-    switch = format_of(tokenizer).switch
-    if asked.think is None and switch and isinstance(think := (trainer.args.chat_template_kwargs or {}).get(switch), bool):
+    if isinstance(played, str | Path):
+        rows = read_rows(played)
+        asked: Any = learner_of(policy_of(rows), tokenizer, [row.tool for row in rows])
+    else:
+        asked = getattr(played, "asked", None)
+    if not isinstance(asked, PolicyConfig):
+        expected = "what trl_environment or trl_rollout has returned, or a folder of rows"
+        raise UsageError(f"trl_record: expected {expected}; got {played!r}.")
+    switch, given = format_of(tokenizer).switch, getattr(trainer.args, "chat_template_kwargs", None) or {}
+    if asked.think is None and switch and isinstance(think := given.get(switch), bool):
         asked = dataclasses.replace(asked, think=think)
     write_atomically(folder / TEMPLATE, getattr(trainer, "chat_template", None) or tokenizer.chat_template)
     record = {**prompt_record(asked), "made_by": {"trl": version("trl")}}
@@ -176,7 +185,7 @@ class TRLEnvironment(metaclass=_Picklable):
 
     def __init__(self) -> None:
         self._fold: Fold = "train"
-        self._game = Conversation(lambda: _make(self._id, self._fold, self._arguments), str(self.asked.strategy))
+        self._game = Conversation(lambda: _make(self._id, self._fold, self._arguments), str(self.asked.strategy), calls=True)
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.

@@ -18,6 +18,9 @@ from verl.utils.profiler import simple_timer
 
 from gym_text_policies.bridges.levels import begin
 
+_CUT = ("length", "abort", "aborted")
+"""Reasons of verl's servers why an answer ended, by which it was cut."""
+
 
 class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     """Plays a level: the model answers in words. `gym_text_policies.bridges.answers` has the rule for answers that are none.
@@ -66,7 +69,7 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             if len(mask) >= most:
                 break
             said = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
-            text = await asyncio.to_thread(game.play, said)
+            text = await asyncio.to_thread(game.play, said, finish="length" if output.stop_reason in _CUT else None)
             if game.end is not None:
                 break
             before = [*messages, {"role": "assistant", "content": said}]

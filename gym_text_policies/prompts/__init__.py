@@ -21,6 +21,8 @@ _MOST_INCLUDED = 50
 STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
 TOOL_STRATEGY = "tool"
 """The strategy whose messages TRL makes, too, of an environment of `gym_text_policies.bridges.trl`."""
+TOOL_STRATEGIES = (TOOL_STRATEGY, "tool_short")
+"""Strategies whose prompts ask for calls of the tool ``act``."""
 
 
 class Prompt:

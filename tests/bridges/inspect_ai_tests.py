@@ -31,14 +31,16 @@ STRATEGIES = {"text": "chat", "tool": "tool"}
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Return the run folder of each mode: the walker has played four levels by `gym-text bench`."""
-    folders = {}
-    for mode, strategy in STRATEGIES.items():
-        folders[mode] = tmp_path_factory.mktemp(mode)
-        command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", mode, "--strategy", strategy]
-        command += ["--history", "all", "--options", "own_words=true"]
-        command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
-        assert main([*command, "--folder", str(folders[mode])]) == 0
-    return folders
+    return {mode: bench(tmp_path_factory.mktemp(mode), mode, strategy) for mode, strategy in STRATEGIES.items()}
+
+
+def bench(folder, mode, strategy):
+    """Let the walker play four levels by `gym-text bench`, and return the run folder."""
+    command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", mode, "--strategy", strategy]
+    command += ["--history", "all", "--options", "own_words=true"]
+    command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
+    assert main([*command, "--folder", str(folder)]) == 0
+    return folder
 
 
 def stored(folder):
@@ -83,6 +85,14 @@ def test_inspect_and_bench_give_equal_actions_returns_ends_and_prompts(runs, tmp
         assert chat[:-2] == asked
     assert {episode.outcome for episode in episodes} == {"won", "truncated"} and "I go forward." in str(asked)
     assert metrics_of(log, "success")["mean"] == 0.75 and set(metrics_of(log, "return")) == {"mean", "stderr"}
+
+
+def test_the_short_form_of_the_tool_tells_what_bench_tells(tmp_path):
+    log, _ = played(tmp_path / "log", "levels", environment=GOTO, episodes=4, mode="tool", strategy="tool_short")
+    for sample, episode in zip(log.samples, stored(bench(tmp_path / "run", "tool", "tool_short")), strict=True):
+        asked = [(message["role"], message["content"]) for message in episode.steps[-1].decision.messages]
+        assert [(message.role, message.text) for message in sample.messages][:-2] == asked
+        assert "Possible actions" not in asked[-1][1]
 
 
 def test_an_answer_that_cannot_be_used_is_kept_as_it_is_told_and_costs_no_step(tmp_path):
@@ -215,6 +225,7 @@ def test_the_package_names_the_bridge_as_inspect_finds_it():
         ({"max_unusable": 0}, "max_unusable: expected an integer from 1"),
         ({"max_unusable": True}, "max_unusable: expected an integer from 1"),
         ({"mode": "tool", "strategy": "reasoning"}, "does not think"),
+        ({"strategy": "tool"}, "for answers in words"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_played(mistake, message):

@@ -40,7 +40,7 @@ def rows_of(tmp_path, tokenizer, seeds=range(2)):
     return RLHFDataset(data_files=str(tmp_path / "train.parquet"), tokenizer=tokenizer, config=config)
 
 
-def played(tokenizer, row, script, sizes=SIZES, **settings):
+def played(tokenizer, row, script, sizes=SIZES, ends="completed", **settings):
     """Return an episode by verl's agent loop; the server says what the script says, and notes what it reads."""
     answers, read = iter(script), []
 
@@ -48,7 +48,7 @@ def played(tokenizer, row, script, sizes=SIZES, **settings):
         async def generate(self, *, request_id, prompt_ids, sampling_params):
             read.append(list(prompt_ids))
             said = [*tokenizer(next(answers), add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-            return TokenOutput(token_ids=said, log_probs=[-0.5] * len(said))
+            return TokenOutput(token_ids=said, log_probs=[-0.5] * len(said), stop_reason=ends)
 
     async def run():
         config = OmegaConf.create({"actor_rollout_ref": {"rollout": sizes}, "data": {}})
@@ -105,6 +105,15 @@ def test_an_episode_ends_with_the_responses_greatest_length_and_after_unusable_a
     assert output.reward_score == 0 and output.response_mask[-1] == 1, "nothing that was told is at the end"
     output, read = played(tokenizer, row, ["a camel"] * 100)
     assert len(read) == 5 and output.extra_fields["reward_extra_info"]["unusable"] == 5
+
+
+@pytest.mark.parametrize(("ends", "steps"), [("completed", 1), ("length", 0)])
+def test_an_answer_that_verl_cut_is_no_answer_unless_it_is_a_whole_name(tokenizer, tmp_path, ends, steps):
+    row = rows_of(tmp_path, tokenizer)[0]
+    output, _ = played(tokenizer, row, ["I go forward and", *["a camel"] * 9], ends=ends)
+    assert output.extra_fields["reward_extra_info"]["steps"] == steps
+    output, _ = played(tokenizer, row, ["go forward", *["a camel"] * 9], ends=ends)
+    assert output.extra_fields["reward_extra_info"]["steps"] == 1
 
 
 def prompt_dataset():

@@ -481,7 +481,7 @@ def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_tr
     with pytest.raises(UsageError, match="saved before"):
         trl_record(tmp_path, play, trainer)
     trainer.save_model(tmp_path / "adapter")
-    with pytest.raises(UsageError, match="what trl_environment or trl_rollout has returned"):
+    with pytest.raises(UsageError, match="what trl_environment or trl_rollout has returned, or a folder"):
         trl_record(tmp_path / "adapter", episode_reward, trainer)
     trl_record(tmp_path / "adapter", play, trainer)
     asked = {"mode": "text", "strategy": "chat", "history": "all", "own_words": True, "think": False, "with_reward": True}
@@ -493,6 +493,40 @@ def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_tr
     played = play([trainer.train_dataset[0]["prompt"]], trainer)
     assert list(episode.steps[0].decision.tokens.prompt) == played["prompt_ids"][0], "the tokens of the training"
     assert "What is rewarded" in tokenizer.decode(played["prompt_ids"][0])
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+def test_a_model_that_has_learnt_from_rows_is_measured_with_their_prompts(tiny_model, tmp_path, thinks):
+    data = ["--environments", GOTO, "--episodes", "2", "--strategy", "words", "--folder", str(tmp_path / "data")]
+    assert cli.main(["collect", "--model", "random", "--labels", "own", "--threshold", "-1", *data]) == 0
+    rows, file = str(tmp_path / "data/rows"), str(tmp_path / "rows.jsonl")
+    assert cli.main(["export", "--format", "trl-sft", "--data", rows, "--file", file]) == 0
+    model, tokenizer = load(tiny_model)
+    if thinks:
+        tokenizer.chat_template = (TEMPLATES / "qwen3_training.jinja").read_text()
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(output_dir=str(tmp_path / "sft"), max_length=None, max_steps=1, use_cpu=True, bf16=False, report_to="none"),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=file, split="train"),
+    )
+    trainer.save_model(tmp_path / "model")
+    trl_record(tmp_path / "model", rows, trainer)
+    asked = settings_of(str(tmp_path / "model"))
+    assert asked == {"mode": "choose", "strategy": "words", "history": "all", "with_reward": False} | (
+        {"think": False} if thinks else {}
+    )
+    make = environment_maker(GOTO, fold="train")
+    with make() as env:
+        policy = load_policy(str(tmp_path / "model"), env, tokens=True)
+    (episode,) = rollout(make, policy, [0])
+    learnt = [example["input_ids"] for example in trainer.train_dataset]
+    first = list(episode.steps[0].decision.tokens.prompt)
+    assert first in [ids[: len(first)] for ids in learnt], "the prompt of the training, token by token"
+    trl_record(
+        tmp_path / "model", trl_environment("BabyAIText-v0", task="goto"), trainer
+    )  # an SFTConfig has no arguments of a template
+    assert settings_of(str(tmp_path / "model"))["mode"] == "tool"
 
 
 def test_each_template_of_trl_has_calls_that_are_read_from_it_or_is_refused_in_a_sentence(tiny_model):
@@ -577,6 +611,7 @@ def test_trl_plays_several_environments_by_the_names_in_their_rows(caller, confi
         train_dataset=concatenate_datasets([trl_dataset("BabyAIText-v0", "train", [1], task=task) for task in tasks]),
         environment_factory={f"BabyAIText-v0?task={task}": trl_environment("BabyAIText-v0", task=task) for task in tasks},
     )
+    assert trainer.reward_func_names == ["BabyAIText_task_goto", "BabyAIText_task_pickup"], "each has figures of its own in the log"
     trainer._generate_and_score_completions([trainer.train_dataset[place] for place in (0, 0, 1, 1)])
     assert [game._game.obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
 
@@ -675,7 +710,7 @@ def test_the_class_travels_to_the_process_of_trls_async_trainer_and_an_episode_t
     assert pickle.loads(pickle.dumps(TRLEnvironment)) is TRLEnvironment
     one, two = factory(), other()
     assert one.reset(seed=1) == two.reset(seed=1) and one.act.__doc__ == two.act.__doc__ and one.act("drop") == two.act("drop")
-    assert type(two).__name__ == "BabyAIText"
+    assert type(two).__name__ == "BabyAIText_task_goto"
     for _ in range(2):
         assert two.get_reward() == 0.0
     assert caplog.text.count("an episode was not over when its reward was asked for, after 1 steps") == 1
