@@ -70,11 +70,36 @@ def test_several_environments_are_compared_together_too_and_another_limit_is_ano
 
 def test_a_wrong_name_is_answered_with_the_rows_and_a_folder_with_several_policies_with_the_way_to_name_one(run, folder):
     with pytest.raises(UsageError, match=r"Did you mean 'gold \(expert\)'"):
-        compare_policies(["gold (expert", "learnt-1"], folder)
+        compare_policies(["golf (expert)", "learnt-1"], folder)
     with pytest.raises(UsageError, match=r"expected one policy in each run folder; got .*Name rows, with folder="):
         compare_policies([run, folder / "expert"])
     with pytest.raises(UsageError, match="expected two or more"):
         compare_policies(["learnt-1"], folder)
+
+
+def test_the_beginning_of_a_rows_name_is_enough_if_no_other_row_has_it(folder):
+    (whole,), (short,) = (compare_policies([name, "learnt-1"], folder) for name in ("gold (expert)", "gold"))
+    assert short == whole and short.policies == ("gold (expert)", "learnt-1")
+    with pytest.raises(UsageError, match=r"'learnt-1', 'learnt-2' begin with 'learnt'\. Write one of them in full"):
+        compare_policies(["gold", "learnt"], folder)
+    with pytest.raises(UsageError, match=r"expected one of .*; got 'gol'"):
+        compare_policies(["gol", "learnt-1"], folder)  # half a word is none, or run 1 would be run 10 where 1 is missing
+    with pytest.raises(UsageError, match="expected two or more rows or run folders; got gold"):
+        compare_policies(["gold", "gold (expert)"], folder)
+
+
+def test_returns_of_another_scale_are_in_no_common_mean(folder, tmp_path):
+    def lander():
+        return gym.make("LunarLanderLLM-v2", fold="test", max_episode_steps=9)
+
+    for number, make in enumerate((lander, make_env)):
+        with make() as env:
+            play(tmp_path / "waits" / str(number), make, as_policy(lambda obs: 0, env, name="waits"))
+            play(tmp_path / "random" / str(number), make, load_policy("random", env))
+    first, second, both = compare_policies([tmp_path / "random", tmp_path / "waits"])
+    assert all("IQM of return" in one.figures[0] and "return" in one.tests[0] and one.better for one in (first, second))
+    assert set(both.figures[1]) == {"success", "steps"} and both.levels == 12 and both.better == ()
+    assert set(both.tests[0]) == {"success", "steps"} and "| return" not in both.to_text()
 
 
 def test_the_widest_table_fits_120_characters():

@@ -17,14 +17,13 @@ _MOST_TELLING = (
 )
 """Columns, the most telling first. The first two are shown in any width."""
 _ALWAYS = 2
-_IN_WORDS = {"cut": "too long"}
-NOTE = (
-    "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible. "
-    "Unusable answers: share of the steps, and the most frequent reason. --wide shows all columns."
-)
-"""What is said below the table."""
+_IN_WORDS = {"cut": "too long", "several actions": "> 1 action"}
+NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible."
+"""What is said below every table."""
+_UNUSABLE = "Unusable answers: share of the steps, and the most frequent reason."
 TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
 """What is said in addition if that is the most frequent reason of a row."""
+_WIDE = "--wide shows all columns."
 
 
 def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
@@ -46,9 +45,12 @@ def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
     for cell in cells[len(rows) :]:
         cell["unusable answers"] = ""
     is_cut = any(next(iter(row.get("invalid_reasons", ())), "") == "cut" for row in rows)
-    notes = [f"{NOTE} {TOO_LONG}" if is_cut else NOTE, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
     environments = [row["environment"] for row in rows]
-    shown = aligned(_grouped(cells, environments, _columns(cells, environments, width)))
+    columns = _columns(cells, environments, width)
+    reasons = [_UNUSABLE, *[TOO_LONG] * is_cut] if "unusable answers" in columns else []
+    note = " ".join([NOTE, *reasons, _WIDE])
+    notes = [note, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
+    shown = aligned(_grouped(cells, environments, columns))
     return "\n\n".join([shown, *(textwrap.fill(note, width) for note in notes)])
 
 
@@ -79,11 +81,12 @@ def _grouped(cells: Sequence[Mapping[str, str]], environments: Sequence[str], co
 
 
 def _unusable(row: Mapping[str, Any]) -> str:
-    """Return which share of the steps had an answer that could not be used, and the most frequent reason."""
+    """Return which share of the steps had an answer that could not be used, and the only or the most frequent reason."""
     if not row["invalid"]:
         return "-"
     reason, *others = row.get("invalid_reasons", {}) or [""]
-    return ": ".join(filter(None, (number(row["invalid"], ".0%"), _IN_WORDS.get(reason, reason)))) + " …" * bool(others)
+    why = "mostly " * bool(others) + _IN_WORDS.get(reason, reason)
+    return ": ".join(filter(None, (number(row["invalid"], ".0%"), why)))
 
 
 def _return(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 
 from gym_text import html
 from gym_text.errors import UsageError, import_extra, unknown_choice
+from gym_text.registration import RETURNS
 from gym_text_policies.report.compare import Pair, probabilities_of_better
 from gym_text_policies.report.intervals import by_level, levels_of, wilson_interval
 from gym_text_policies.report.runs import Variant, read_runs
@@ -38,11 +40,12 @@ _FIGURES: dict[str, tuple[int, Callable[..., Any]]] = {
     "steps": (2, np.mean),
 }
 """Figure -> its column in a table of results, and the statistic of its values."""
+_OF_RETURNS = ("return", "IQM of return")
 NOTE = """\
 Differences: a policy less the first one, on the mean. p: McNemar's exact test of wins, Wilcoxon's signed-rank test of
 all else; they ask whether a difference holds on other levels. Intervals (95 %): stratified bootstrap over levels and
 training runs; Wilson's for the success of a single run. IQM: interquartile mean, without the lowest and the highest
-quarter of the episodes."""
+quarter of the episodes. Returns of several environments are pooled only where the least and the greatest are the same."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class CompareConfig:
     """Compare stored episodes of policies on the same levels: paired tests, interquartile means, intervals. Nothing is played."""
 
     policies: tuple[str, ...] = field(metadata={"positional": True})
-    """Two or more rows of a table, or run folders; the others are compared with the first. A name with * stands for all rows that
-    it fits, as in 'grpo-*': training runs of one policy. The run folders within a folder are training runs of one policy, too."""
+    """Two or more rows of a table, or run folders; the others are compared with the first. The beginning of a row's name is enough
+    if no other row has it, as 'gold'. A name with * stands for all rows that it fits, as in 'grpo-*': training runs of one policy.
+    The run folders within a folder are training runs of one policy, too."""
     folder: str = "runs/policies"
     """Run folder with the rows, or a folder that contains run folders."""
 
@@ -79,11 +83,13 @@ class Comparison:
     runs: tuple[int, ...]
     """Number of training runs of each policy."""
     figures: tuple[Mapping[str, Estimate], ...]
-    """Of each policy: success, if the environment says what that is, return, IQM of return, steps."""
+    """Of each policy: success, if the environment says what that is, return, IQM of return, steps. Over several environments
+    return and IQM are left out unless the same returns are possible in all."""
     tests: tuple[Mapping[str, PairedTest], ...]
     """How each policy but the first differs from the first: success, return, steps, and steps of the levels that both win."""
     better: tuple[float, ...]
-    """Probability that each policy but the first has a higher mean return than the first; see `probabilities_of_better`."""
+    """Probability that each policy but the first has a higher mean return than the first; see `probabilities_of_better`. Empty
+    if returns are left out."""
 
     def to_text(self) -> str:
         """Return two tables, at most 120 characters wide: the figures of the policies, and their differences."""
@@ -140,24 +146,24 @@ def compare_policies(policies: Sequence[str | Path], folder: str | Path = Compar
     """Compare stored episodes of two or more policies on the same levels.
 
     Args:
-        policies: Names of rows, or run folders; the others are compared with the first. A name with ``*`` stands for all rows that
-            it fits, as training runs of one policy. So do the run folders within a folder.
+        policies: Names of rows or their unique beginnings, or run folders; the others are compared with the first. A name with
+            ``*`` stands for all rows that it fits, as training runs of one policy. So do the run folders within a folder.
         folder: Run folder with the rows, or a folder that contains run folders.
 
     Returns:
-        A comparison in each environment that all have played, and if there are several, one over all of them: each level counts
-        once there, with its return as it is.
+        A comparison in each environment that all have played, and if there are several, one over all of them, in which each level
+        counts once. Their returns are pooled only if the least and the greatest possible return are known and the same in all: a
+        mean over other scales would be that of the environment with the largest numbers.
 
     Raises:
-        UsageError: If a name is no row and no run folder, or no level was played by all.
+        UsageError: If a name is no row and no run folder, or is the beginning of several rows, or no level was played by all.
         MissingDependencyError: If scipy is not installed.
     """
     import_extra("scipy", "bench")
-    names = [str(policy) for policy in policies]
-    if len(set(names)) < 2:
-        raise UsageError(f"policies: expected two or more rows or run folders; got {', '.join(names) or 'none'}.")
+    names = _two_or_more([str(policy) for policy in policies])
     is_folder = [Path(name).is_dir() and any(Path(name).rglob("episodes.jsonl")) for name in names]
     rows = () if all(is_folder) else read_runs([folder]).variants
+    names = _two_or_more([name if whole else _whole_name(name, rows) for name, whole in zip(names, is_folder, strict=True)])
     chosen = [_of_folder(name) if whole else _rows(name, rows, folder) for name, whole in zip(names, is_folder, strict=True)]
     games = [game for game in chosen[0] if all(game in one for one in chosen)]
     titles = {variant.game: variant.environment for variants in chosen[0].values() for variant in variants}
@@ -167,11 +173,40 @@ def compare_policies(policies: Sequence[str | Path], folder: str | Path = Compar
         played = "; ".join(f"{name}: {_environments(one)}" for name, one in zip(names, chosen, strict=True))
         raise UsageError(f"policies: expected levels that all have played without an error; they played {played}.")
     found = [_compared(title, names, [runs]) for title, runs in parts.items()]
-    return found + [_compared(f"all {len(parts)} environments", names, list(parts.values()))] * (len(parts) > 1)
+    if len(parts) > 1:
+        alike = _same_returns(game for game in games if titles[game] in parts)
+        found.append(_compared(f"all {len(parts)} environments", names, list(parts.values()), with_returns=alike))
+    return found
+
+
+def _two_or_more(names: list[str]) -> list[str]:
+    if len(set(names)) < 2:
+        raise UsageError(f"policies: expected two or more rows or run folders; got {', '.join(names) or 'none'}.")
+    return names
+
+
+def _same_returns(games: Iterable[str]) -> bool:
+    """Return whether the least and the greatest return are known and the same in all games, so that their mean has a meaning."""
+    known = {RETURNS.get(json.loads(game)["id"]) for game in games}
+    return len(known) == 1 and None not in known
 
 
 Chosen = dict[str, list[Variant]]
 """Game -> the training runs of one policy."""
+
+
+def _whole_name(name: str, variants: Iterable[Variant]) -> str:
+    """Return the name of the row that has this name, or whose name alone begins with these words, as the expert's with gold."""
+    known = list(dict.fromkeys(variant.policy for variant in variants))
+    if "*" in name or name in known:
+        return name
+    begun = [row for row in known if re.match(rf"{re.escape(name)}(?!\w)", row)]
+    if len(begun) > 1:
+        raise UsageError(
+            f"policies: expected a name that only one row begins with; {', '.join(map(repr, begun))} begin with {name!r}. "
+            "Write one of them in full."
+        )
+    return begun[0] if begun else name
 
 
 def _rows(name: str, variants: Iterable[Variant], folder: str | Path) -> Chosen:
@@ -223,7 +258,9 @@ Table = tuple[tuple[str, ...], np.ndarray]
 """The names of a policy's training runs in an environment, and their results (runs, levels, measures)."""
 
 
-def _compared(title: str, names: Sequence[str], parts: Sequence[Sequence[Mapping[str, Run]]]) -> Comparison:
+def _compared(
+    title: str, names: Sequence[str], parts: Sequence[Sequence[Mapping[str, Run]]], *, with_returns: bool = True
+) -> Comparison:
     """Compare policies in one environment or in several: `parts` has their runs in each."""
     levels = [common_levels(run for runs in part for run in runs.values()) for part in parts]
     played = sum(len({level for runs in part for run in runs.values() for level in run}) for part in parts)
@@ -238,6 +275,10 @@ def _compared(title: str, names: Sequence[str], parts: Sequence[Sequence[Mapping
         for other, bounds in zip(others, intervals, strict=True)
     ]
     better = probabilities_of_better([other[:, 1] - base[:, 1] for other in others])
+    if not with_returns:
+        figures = [{name: value for name, value in one.items() if name not in _OF_RETURNS} for one in figures]
+        tests = [{name: test for name, test in one.items() if name not in _OF_RETURNS} for one in tests]
+        better = []
     runs = tuple(max(len(runs) for runs, _ in one) for one in tables)
     return Comparison(title, len(base), played - len(base), tuple(names), runs, tuple(figures), tuple(tests), tuple(better))
 
