@@ -1,6 +1,9 @@
 """The panel: its digests hold, its scores are right, and a result file that somebody changed is refused."""
 
+import datetime
 import json
+import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +16,7 @@ from gym_text.sokoban.env import SokobanEnv
 from gym_text_policies.cli import main
 from gym_text_policies.panel import reference as references
 from gym_text_policies.panel.command import PanelConfig, play, run
-from gym_text_policies.panel.page import page_table, updated
+from gym_text_policies.panel.page import page_table, terminal_table, updated
 from gym_text_policies.panel.reference import check, the_reference
 from gym_text_policies.panel.results import MOST_BYTES, read_result
 from gym_text_policies.panel.scores import scores
@@ -25,6 +28,8 @@ ROOT = Path(__file__).parent.parent
 COMMITTED = sorted((ROOT / "benchmarks/panel").glob("*.json"))
 FAST = ("Sokoban", "GoTo")
 """Worlds without a Java machine."""
+SLOW = {"ScienceWorld": 2}
+"""Levels that are checked where the engine takes seconds for each."""
 ELSEWHERE = """
 import sys
 from gym_text_policies.panel.reference import check
@@ -33,9 +38,15 @@ print(check({name: range(4, -1, -1) for name in sys.argv[1:]}))
 
 
 def test_the_first_levels_show_what_they_showed_when_the_panel_was_made():
-    slow = {"ScienceWorld": 2}  # its engine takes seconds for each
     panel = the_panel()
-    check({name: range(slow.get(name, len(panel.levels(name, "small")))) for name in panel.worlds})
+    check({name: range(SLOW.get(name, len(panel.levels(name, "small")))) for name in panel.worlds})
+
+
+def test_a_few_later_levels_show_what_they_showed_each_week_others():
+    week, panel = datetime.date.today().strftime("%G-W%V"), the_panel()
+    later = {name: range(len(panel.levels(name, "small")), len(panel.levels(name, "full"))) for name in panel.worlds}
+    drawn = {name: random.Random(f"{week} {name}").sample(levels, SLOW.get(name, 4)) for name, levels in later.items()}
+    check(drawn)  # a level that differs is named, and does so in any week with --size full
 
 
 def test_digests_are_equal_in_another_process_in_another_order():
@@ -98,7 +109,11 @@ def played(tmp_path_factory):
 
 def test_the_expert_has_100_in_each_world_and_no_mean_without_all_worlds(played):
     folder, said = played
-    assert "| 100 [100, 100] |" in said and str(folder / "random-small-Sokoban-GoTo.json") in said
+    assert (
+        "| 100 [100, 100] |" in said
+        and re.search(r"\| won +\|( +\|){3} \d+/20 +\| 20/20 ", said)
+        and str(folder / "random-small-Sokoban-GoTo.json") in said
+    )
     result, table = read_result(folder / "gold-expert-small-Sokoban-GoTo.json")
     assert {row["score"] for row in table["worlds"].values()} == {100.0} and table["mean"] is None
     assert result.worlds["GoTo"].digest == the_reference().worlds["GoTo"].digest(range(10))
@@ -130,14 +145,18 @@ CHANGES = {
     "a better return": (lambda data: first(data).update(total_reward=1.0), r"table\.worlds\.GoTo\.score: expected .* from the epi"),
     "a better table": (lambda data: data["table"]["worlds"]["GoTo"].update(interval=[50, 90]), "interval: expected"),
     "a mean": (lambda data: data["table"].update(mean=99.0), r"table\.mean: expected None from the episodes; got 99\.0"),
+    "another table": (
+        lambda data: data["table"].update(best=1),
+        r"table: expected the keys worlds, mean, interval; unknown: 'best'",
+    ),
     "a level less": (lambda data: data["worlds"]["GoTo"]["episodes"].pop(0), r"score: expected None"),
     "a level twice": (lambda data: data["worlds"]["GoTo"]["episodes"].append(first(data)), "levels from 0 to 9, in order"),
     "other levels": (lambda data: data["worlds"]["GoTo"].update(digest="0" * 16), "expected the digest"),
     "another limit": (lambda data: data["worlds"]["GoTo"].update(environment="BabyAIText-v0"), "expected the environment"),
     "another panel": (lambda data: data.update(panel=9), "expected version 1, which this package has; got 9"),
     "an unknown world": (lambda data: data["worlds"].update(Chess=data["worlds"]["GoTo"]), "got 'Chess'"),
-    "an unknown key": (lambda data: first(data).update(note="hi"), "missing or unknown: note"),
-    "a missing key": (lambda data: data.pop("versions"), "missing or unknown: versions"),
+    "an unknown key": (lambda data: first(data).update(note="hi"), r"expected the keys level, .*; unknown: 'note'\.$"),
+    "a missing key": (lambda data: data.pop("versions"), r"; missing: 'versions'\.$"),
     "no number": (lambda data: first(data).update(total_reward=float("nan")), "total_reward: expected a number"),
     "a negative length": (lambda data: first(data).update(length=-1), "a whole number from 0"),
     "markup in the name": (lambda data: data.update(name="<script>"), "name: expected a text like"),
@@ -151,6 +170,16 @@ def test_a_result_file_that_was_changed_is_refused_with_the_reason(played, what)
     change, reason = CHANGES[what]
     with pytest.raises(RunError, match=reason):
         verify(changed(played[0] / "random-small-Sokoban-GoTo.json", change))
+
+
+def test_a_file_of_another_kind_is_answered_with_all_keys_that_are_missing_and_all_that_are_unknown(tmp_path):
+    table = {"config": {}, "labels": {}, "rows": [], "settings": {}, "versions": {}, **{f"row {n}": {} for n in range(30)}}
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    with pytest.raises(RunError) as refused:
+        verify(tmp_path / "table.json")
+    missing, unknown = re.search(r"; missing: (.*); unknown: (.*)\.$", str(refused.value)).groups()
+    assert missing == "'panel', 'size', 'name', 'made', 'worlds', 'table'"
+    assert unknown.startswith("'config', 'labels', 'rows', 'row 0', ") and unknown.endswith("'row 16', and 13 more")
 
 
 def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(played):
@@ -177,7 +206,7 @@ def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(pla
 def test_what_is_no_result_file_is_an_error_in_a_sentence(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text, "latin-1")
-    with pytest.raises(RunError, match="expected a result file of the panel; "):
+    with pytest.raises(RunError, match="expected a result file of the panel, as `gym-text panel` writes"):
         verify(path)
 
 
@@ -225,6 +254,44 @@ def test_an_unknown_world_is_named():
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_each_committed_result_holds(path):
     assert "holds: digests and table are right" in verify(path)
+
+
+def test_levels_won_and_unusable_answers_are_counted_in_all_worlds(tmp_path):
+    (result,) = play(PanelConfig(models=("scripted:hello",), modes=("text",), only=("Sokoban",), folder=str(tmp_path)))
+    assert (result.won, result.unusable) == (0, 1.0)
+    assert re.search(r"\| won .*\| 0/10 .*\n\| unusable .*\| 100% ", terminal_table([result], the_panel(), the_reference()))
+    first, *others = result.worlds["Sokoban"].episodes
+    ended = [replace(first, outcome="error"), *(replace(episode, outcome="won", invalid=0) for episode in others)]
+    mended = replace(result, worlds={"Sokoban": replace(result.worlds["Sokoban"], episodes=tuple(ended))})
+    assert (mended.won, len(mended.played), mended.unusable) == (9, 9, 0.0)
+    assert replace(result, worlds={}).unusable is None
+
+
+def test_the_readme_and_the_page_say_the_figures_of_the_result_files():
+    results = {result.name: result for result, _ in map(read_result, COMMITTED)}
+    tables = {name: result.table(the_panel(), the_reference()) for name, result in results.items()}
+    means = {
+        name: f"{table['mean']:.0f} [{', '.join(f'{end:.0f}' for end in table['interval'])}]"
+        for name, table in tables.items()
+        if table["mean"]
+    }
+    networks, adapter, base = ("stable-baselines3", "all-worlds-sft", "smollm2, choose")
+    readme, page = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/panel.md"))
+    said = f"small networks score {means[networks]} and win {results[networks].won} of 110 levels, one adapter for all worlds "
+    said += f"{means[adapter]} and {results[adapter].won}, the embedded model {means[base]} and {results[base].won}"
+    assert said in readme
+    words = " ".join(page.split())
+    counted = [other for world in results["smollm2, text"].worlds.values() for other in world.episodes]
+    invalid, steps = (sum(getattr(episode, key) for episode in counted) for key in ("invalid", "length"))
+    assert f"{invalid:,} of its {steps:,} answers ({invalid / steps:.0%}) could not be used" in words
+    for name in (adapter, networks, "random", base):
+        others = [world["score"] for key, world in tables[name]["worlds"].items() if key not in ("Arithmetic", "Sorting")]
+        assert f"{sum(others) / len(others):.0f} (`{name}`)" in words
+    for size in SIZES:
+        levels = {name: panel_levels for name in the_panel().worlds if (panel_levels := the_panel().levels(name, size))}
+        known = the_reference().worlds
+        steps = sum(len(known[name].digests[level].expert) // MARK - 1 for name, chosen in levels.items() for level in chosen)
+        assert f"| `{size}` | {sum(map(len, levels.values())):,} | {steps:,} |" in page
 
 
 def test_the_page_is_that_of_the_committed_results():

@@ -25,10 +25,23 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
         ends = (number(mean(values[: len(levels)]), ".2f") for values in (known.chance, known.expert))
         lines.append((name, str(len(levels)), *ends, *(_cell(table["worlds"].get(name)) for table in tables)))
     lines.append(("mean", "", "0", "100", *(_cell({"score": table["mean"], **table}) for table in tables)))
+    lines.append(("won", "", "", "", *map(_won, results)))
+    lines.append(("unusable", "", "", "", *map(_unusable, results)))
     return (
         f"{aligned(lines)}\n\nScore [95 %]: 0 is chance and 100 the expert on the same levels; a dash if a level is missing or "
-        "ended in an error.\nChance and expert: their mean returns."
+        "ended in an error.\nChance and expert: their mean returns. Won: levels that were won, of those played; in Arithmetic and "
+        "Sorting doing nothing has a\nscore, but wins nothing. Unusable: share of the steps whose answer could not be used."
     )
+
+
+def _won(result: Result) -> str:
+    """Return how many of the played levels were won."""
+    return f"{result.won}/{len(result.played)}"
+
+
+def _unusable(result: Result) -> str:
+    """Return the share of the steps whose answer could not be used."""
+    return number(result.unusable, ".0%")
 
 
 def _cell(figures: Mapping[str, Any] | None) -> str:
@@ -44,10 +57,11 @@ def page_table(files: Iterable[Path], panel: Panel, reference: Reference) -> str
     results = [read_result(path)[0] for path in sorted(files)]
     tables = [(result, result.table(panel, reference)) for result in results if result.panel == panel.version]
     tables.sort(key=lambda entry: (-1e9 if entry[1]["mean"] is None else entry[1]["mean"], len(entry[1]["worlds"])), reverse=True)
-    lines = [("policy", "size", "mean [95 %]", *panel.worlds)]
+    lines = [("policy", "size", "mean [95 %]", "won", "unusable", *panel.worlds)]
     for result, table in tables:
         cells = [_short(table["worlds"].get(name)) for name in panel.worlds]
-        lines.append((result.name, result.size, _cell({"score": table["mean"], **table}), *cells))
+        score = _cell({"score": table["mean"], **table})
+        lines.append((result.name, result.size, score, _won(result), _unusable(result), *cells))
     return aligned(lines)
 
 

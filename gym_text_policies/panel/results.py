@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -97,6 +97,22 @@ class Result:
     """Versions of packages."""
     worlds: Mapping[str, WorldResult]
 
+    @property
+    def played(self) -> list[EpisodeResult]:
+        """All episodes that did not end in an error."""
+        return [episode for world in self.worlds.values() for episode in world.episodes if episode.outcome != "error"]
+
+    @property
+    def won(self) -> int:
+        """Number of levels that were won."""
+        return sum(episode.outcome == "won" for episode in self.played)
+
+    @property
+    def unusable(self) -> float | None:
+        """Share of the steps with an unusable answer, or with an action that the environment did not understand."""
+        steps = sum(episode.length for episode in self.played)
+        return sum(episode.invalid for episode in self.played) / steps if steps else None
+
     def table(self, panel: Panel, reference: Reference) -> dict[str, Any]:
         """Return the figures: of each world, and the mean over all worlds of the panel if all were played.
 
@@ -149,7 +165,10 @@ def read_result(path: Path) -> tuple[Result, Any]:
         entries = _entries("the file", data, [*(field.name for field in dataclasses.fields(Result)), "table"])
         return _result(entries), entries["table"]
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: expected a result file of the panel; {error or 'too many levels of brackets'}") from None
+        raise UsageError(
+            f"{path}: expected a result file of the panel, as `gym-text panel` writes into the folder results of its run folder; "
+            f"{error or 'too many levels of brackets'}"
+        ) from None
 
 
 def _result(data: Mapping[str, Any]) -> Result:
@@ -202,10 +221,20 @@ def _unfit(where: str, expected: str, value: Any) -> ValueError:
 def _entries(where: str, value: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return a mapping that has exactly these keys."""
     entries: dict[str, Any] = _mapping(where, value, 1000)
-    if entries.keys() != set(names):
-        wrong = sorted(set(names) ^ entries.keys())
-        raise _unfit(where, f"the keys {', '.join(names)}", f"missing or unknown: {', '.join(wrong)}")
+    if wrong := other_keys(entries, names):
+        raise ValueError(f"{where}: expected the keys {', '.join(names)}; {wrong}.")
     return entries
+
+
+def other_keys(entries: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return which keys are missing and which are unknown; empty if there are none. The keys may come from anybody."""
+    missing, unknown = [name for name in names if name not in entries], [key for key in entries if key not in names]
+    return "; ".join(f"{what}: {_listed(keys)}" for what, keys in (("missing", missing), ("unknown", unknown)) if keys)
+
+
+def _listed(keys: Sequence[str], most: int = 20) -> str:
+    more = [f"and {len(keys) - most} more"] if len(keys) > most else []
+    return ", ".join([*(repr(key[:60]) for key in keys[:most]), *more])
 
 
 def _checker(kind: type[Any], words: str) -> Callable[[str, Any, int], Any]:

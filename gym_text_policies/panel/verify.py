@@ -11,7 +11,7 @@ from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.display import innermost
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Reference, the_reference
-from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result
+from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, other_keys, read_result
 from gym_text_policies.panel.walks import walk
 from gym_text_policies.panel.worlds import Panel, the_panel
 from gym_text_policies.policy import text_spec
@@ -76,7 +76,10 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
 
 def _differences(where: str, stated: Any, computed: Any) -> Iterator[str]:
     """Yield where a stated table differs from the one that was computed."""
-    if isinstance(computed, dict) and isinstance(stated, dict) and stated.keys() == computed.keys():
+    if isinstance(computed, dict) and isinstance(stated, dict):
+        if wrong := other_keys(stated, computed):
+            yield f"{where}: expected the keys {', '.join(computed)}; {wrong}."
+            return
         for key, value in computed.items():
             yield from _differences(f"{where}.{key}", stated[key], value)
     elif isinstance(computed, list) and isinstance(stated, list) and len(stated) == len(computed):
