@@ -1,17 +1,21 @@
 """What fits on a GPU of 24, 48 or 80 GB, by arithmetic: the base, the adapter with Adam, the player, and what is left for tokens.
 
-Sizes are in GB of 10**9 bytes. Nothing is measured here: `benchmarks/gpu.py` measures the peaks on a GPU.
+Beside it stand the peaks of a smaller model with random weights on this machine's CPU: they show that nothing holds another copy of
+the base. `benchmarks/gpu.py` measures the peaks on a GPU. Sizes are in GB of 10**9 bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu import SHAPES
+from gpu import SHAPES, make_model
 from helpers.harness import command, options, table, write
+from helpers.resident import STAGES, peaks_of
 
 GPUS = (24, 48, 80)
 ATTENTION = ("q", "k", "v", "o")
@@ -30,6 +34,8 @@ class Config:
     """Model of gpu.py: 8b, 0.5b or tiny."""
     rank: int = 16
     """Rank of the adapter."""
+    measured: str = "0.5b"
+    """Model of gpu.py that is measured on the CPU of a Linux machine, with an adapter of rank 16."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,20 @@ def ways(config: Config) -> Iterator[tuple[str, Way]]:
             yield f"`{label}{layers}`", Way(SHAPES[config.size], four_bits, attention, config.rank)
 
 
+def measured(size: str) -> list[tuple[str, float, int]]:
+    """Return for each stage of training a model its name, its bytes by arithmetic, and its peak in a process of its own."""
+    way = Way(SHAPES[size])
+    adapted = way.base + 4 * way.adapter
+    sums = (way.base, adapted, adapted + way.player + way.head, way.total)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("tiny", size):
+            make_model(name, f"{folder}/{name}", "cpu")
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            alone.apply(peaks_of, (f"{folder}/tiny",))  # so that all libraries are loaded before
+            peaks = alone.apply(peaks_of, (f"{folder}/{size}",))
+    return [(stage, by_arithmetic, peaks[stage]) for stage, by_arithmetic in zip(STAGES, sums, strict=True)]
+
+
 COLUMNS = ("options", "base", "adapter, gradients, Adam", "player", "head in float32", "together")
 
 
@@ -139,7 +159,19 @@ def main(config: Config, results: Path | None = None) -> list[Way]:
         without = ACTIVATIONS * one.shape["num_hidden_layers"]
         about += f" Without it that is {without / 1e6:.1f} MB, {ACTIVATIONS / 1e3:.0f} kB in each layer."
     text = f"{about}\n\n{table((*COLUMNS, *(f'left of {gpu}' for gpu in GPUS), 'peak on a GPU'), rows)}"
+    stages, small = measured(config.measured), Way(SHAPES[config.measured])
+    text += (
+        f"\n\nMeasured on a CPU, with {small.parameters:,} random parameters and `--dtype bfloat16`: the process's resident memory "
+    )
+    text += f"beyond its libraries, GB. A copy of the base in float32 would take {4 * small.parameters / 1e9:.2f} more. "
+    text += (
+        "`load_base` and `player_of` also compare their fast ways with a plain pass, whose activations and logits the arithmetic "
+    )
+    text += "lacks.\n\n"
+    figures = [(stage, f"{known / 1e9:.2f}", f"{peak / 1e9:.2f}", f"{(peak - known) / 1e9:+.2f}") for stage, known, peak in stages]
+    text += table(("until then", "by arithmetic", "peak", "difference"), figures)
     record = {"config": dataclasses.asdict(config), "rows": [{"options": row[0], "cells": row[1:]} for row in rows]}
+    record["measured"] = [{"stage": stage, "by_arithmetic": known, "peak": peak} for stage, known, peak in stages]
     write("memory", text, record, results)
     return found
 

@@ -1,6 +1,7 @@
 """`benchmarks/memory.py`: its arithmetic beside real models."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,14 @@ def test_the_arithmetic_counts_the_weights_of_a_model_and_of_its_adapter(size, a
     assert cut.player == 0 and cut.base < way.base and cut.learning < way.learning
 
 
-def test_the_table_says_what_is_left_and_that_nothing_was_measured(tmp_path, monkeypatch):
+def test_the_table_says_what_is_left_and_a_smaller_model_is_measured(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     memory = importlib.import_module("memory")
-    memory.main(memory.Config(), tmp_path)
+    memory.main(memory.Config(measured="tiny"), tmp_path)
+    stages = json.loads((tmp_path / "memory.json").read_text())["measured"]
+    assert [stage["stage"] for stage in stages] == ["load_base", "add_lora", "player_of", "one step"]
+    assert stages[0]["by_arithmetic"] == 2 * 1_591_488, "two bytes a weight"
+    assert all(-1e7 < stage["peak"] < 1e8 for stage in stages), "without what the libraries take"
     lines = (tmp_path / "memory.md").read_text().splitlines()
     assert "8,190,735,360 parameters" in lines[0] and sum(line.endswith("| not run |") for line in lines) == 4
     assert lines[4].count("| no |") == 1, "in bfloat16 with a player, 24 GB are not enough"
