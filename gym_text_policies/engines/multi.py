@@ -31,8 +31,6 @@ _MOST_DEATHS = 3
 """Processes that may die while they play the same episode; one more stops the run."""
 MOST_MEMORY = 7
 """GB that a process took with SmolLM2, whose weights are 0.5 GB, in ScienceWorld, whose prompts are the longest."""
-_PATIENCE = 5.0
-"""Seconds to wait until an idle process says how much memory it has taken."""
 _RESULT, _ERROR, _DONE = "result", "error", "done"
 
 
@@ -62,7 +60,7 @@ class ProcessEngine(Engine):
             _logger.info(
                 "Each of %d processes loads the model: %.1f GB in the first one, before any prompt. Prompts add to this, long ones "
                 "most: SmolLM2 took up to %d GB a process in ScienceWorld. The end of the run says what the processes took.",
-                *(self._size, self._idle[-1].memory(), MOST_MEMORY),
+                *(self._size, self._idle[-1].memory, MOST_MEMORY),
             )
         return identity
 
@@ -75,7 +73,7 @@ class ProcessEngine(Engine):
         worker = self._idle.popleft() if self._idle else _Worker(self._threads)
         try:
             worker.send(method, job.for_one_of(self._size))
-            kind, value = worker.connection.recv()
+            kind, value = worker.receive()
         except (EOFError, OSError):
             raise RunError(f"A process ended ({worker.end()}) while it made the policy {job.policy.model}.") from None
         self._idle.append(worker)
@@ -108,7 +106,7 @@ class ProcessEngine(Engine):
 
     def close(self) -> None:
         """End the processes. If they have loaded a model, say how much memory they took."""
-        if self._told and (taken := [worker.memory() for worker in self._idle]):
+        if self._told and (taken := [worker.memory for worker in self._idle]):
             _logger.info("The processes took at most %.1f GB each, %.1f GB together.", max(taken), sum(taken))
         for worker in (*self._idle, *self._playing.values()):
             worker.end()
@@ -132,7 +130,7 @@ class ProcessEngine(Engine):
         """Return a process's next result, or None if it has finished its seeds or has died."""
         task = state.tasks[connection]
         try:
-            kind, value = connection.recv()
+            kind, value = self._playing[connection].receive()
         except (EOFError, OSError):
             del state.tasks[connection]
             state.put_back(task)
@@ -203,18 +201,21 @@ class _Worker:
         self._process: BaseProcess = context.Process(target=_serve, args=(there, threads), daemon=True)
         self._process.start()
         there.close()
+        self.memory = 0.0
+        """The greatest memory, in GB, that the process had taken when it last sent something; 0 where the system does not tell."""
 
     def send(self, method: str, *arguments: Any) -> None:
         """Let the process call a method of its engine; the results come through the connection."""
         self.connection.send((method, arguments))
 
-    def memory(self) -> float:
-        """Return the greatest memory that the process, which is idle, has taken so far, in GB; 0 if it does not answer."""
-        try:
-            self.send("memory")
-            return float(self.connection.recv()[1]) if self.connection.poll(_PATIENCE) else 0.0
-        except (EOFError, OSError):
-            return 0.0
+    def receive(self) -> tuple[str, Any]:
+        """Wait for what the process sends next; return its kind and value.
+
+        Raises:
+            EOFError: If the process has died; or an `OSError`.
+        """
+        kind, value, self.memory = self.connection.recv()
+        return kind, value
 
     def end(self) -> str:
         """End the process; return how it ended."""
@@ -232,6 +233,10 @@ def _serve(connection: Connection, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     settle_threads(threads)
     engine = LocalEngine()
+
+    def send(kind: str, value: Any) -> None:
+        connection.send((kind, value, _greatest_memory()))
+
     while True:
         try:
             method, arguments = connection.recv()
@@ -241,16 +246,14 @@ def _serve(connection: Connection, threads: int) -> None:
             if method == "play":
                 job, seeds = arguments
                 for result in engine.play([(job, seeds)]):
-                    connection.send((_RESULT, result))
-                connection.send((_DONE, None))
-            elif method == "memory":
-                connection.send((_DONE, _greatest_memory()))
+                    send(_RESULT, result)
+                send(_DONE, None)
             else:
-                connection.send((_DONE, getattr(engine, method)(*arguments)))
+                send(_DONE, getattr(engine, method)(*arguments))
         except (BrokenPipeError, EOFError):
             return
         except Exception as error:
-            connection.send((_ERROR, _portable(error)))
+            send(_ERROR, _portable(error))
 
 
 def _greatest_memory() -> float:
