@@ -50,16 +50,22 @@ class _Game:
         try:
             return await self._post(method, session_id=session, **params)
         except McpError as error:
-            if not error.error.message.startswith(_UNKNOWN_SESSION):
+            if not _tells_no_session(error):
                 raise
         if self._id == session:
             self._id = None
         return await self._post(method, session_id=await self._session(), **params)
 
     async def close(self) -> None:
-        """End the session, and close its game."""
-        if self._id is not None:
-            await self._post("openenv/session/close", session_id=self._id)
+        """End the session, and close its game, unless OpenEnv has done so."""
+        session, self._id = self._id, None
+        if session is None:
+            return
+        try:
+            await self._post("openenv/session/close", session_id=session)
+        except McpError as error:
+            if not _tells_no_session(error):
+                raise
 
     async def _session(self) -> str:
         async with self._lock:
@@ -75,6 +81,11 @@ class _Game:
         if "error" in reply:
             raise McpError(ErrorData.model_validate(reply["error"]))
         return reply["result"]
+
+
+def _tells_no_session(error: McpError) -> bool:
+    """Whether OpenEnv has no such session, as when it has ended one that was idle."""
+    return str(error.error.message).startswith(_UNKNOWN_SESSION)
 
 
 def _server_of(name: str, spec: TextSpec, client: httpx.AsyncClient) -> Any:

@@ -236,6 +236,14 @@ def test_a_session_that_only_pings_loses_its_game_and_can_begin_another(closed):
         assert lost["isError"] and "there is none" in lost["content"][0]["text"] and not again["isError"]
 
 
+def test_a_client_may_leave_after_its_game_was_closed_because_it_only_pinged(closed, caplog):
+    with serving(noting(closed, Limits(idle_seconds=2))) as url:
+        named, ping = session_at(url, BEGIN), {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+        within_a_minute(lambda: post(url, ping, **named).json()["result"] == {} and len(closed) == 1)
+        assert requests.delete(f"{url}/mcp", headers=named, timeout=60).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
 def test_the_games_of_a_server_that_ends_are_closed(closed):
     with serving(noting(closed)) as url:
         session_at(url, BEGIN)
