@@ -11,7 +11,7 @@ from training_data import with_random_adapter
 from transformers import AutoModelForCausalLM
 
 from gym_text import UsageError
-from gym_text_policies.backends.local.adapters import read_adapter, template_of
+from gym_text_policies.backends.local.adapters import TOOLS, read_adapter, read_template, template_of
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.training.model.lora import add_lora, load_base, set_dtype
@@ -66,6 +66,15 @@ def test_an_adapter_keeps_a_chat_template_of_its_own_which_is_part_of_its_identi
     (tmp_path / "new" / "chat_template.jinja").write_text(" ")
     with pytest.raises(UsageError, match=r"expected a template in .*chat_template\.jinja; it is empty"):
         Source.of(str(tmp_path / "new"))
+
+
+def test_a_file_that_has_the_name_of_the_template_that_ships_is_not_passed_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_template("tools") == TOOLS.read_text("utf-8")
+    (tmp_path / "tools").write_text("{# mine #}")
+    with pytest.raises(UsageError, match=r"the working folder has a file tools, too\. Write \./tools for this file"):
+        read_template("tools")
+    assert read_template("./tools") == "{# mine #}"
 
 
 def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):

@@ -193,10 +193,16 @@ def read_template(path: str | Path) -> str:
         path: The file, or ``tools`` for the template with tools that ships; see `TOOLS`.
 
     Raises:
-        UsageError: If it cannot be read, or is empty.
+        UsageError: If it cannot be read, or is empty; or if it is ``tools``, and the working folder has a file of that name.
     """
+    ships = str(path) == TOOLS.stem
+    if ships and Path(path).is_file():
+        raise UsageError(
+            "chat template: expected tools, the one that ships, or a file; the working folder has a file tools, too. Write ./tools "
+            "for this file, or rename it to have the one that ships."
+        )
     try:
-        text = check_regular(TOOLS if str(path) == TOOLS.stem else Path(path)).read_text("utf-8")
+        text = check_regular(TOOLS if ships else Path(path)).read_text("utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"chat template: expected a file of text; {short(error)}") from error
     if not text.strip():
