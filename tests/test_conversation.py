@@ -127,7 +127,7 @@ def test_only_unusable_answers_in_a_row_end_an_episode_after_which_no_step_is_pl
         assert game.end is None
         game.play(answer)
     assert (game.end, game.steps, game.unusable) == ("unusable_answers", 2, 4)
-    with pytest.raises(StepOrderError, match="an episode that goes on; it has ended, or none has begun"):
+    with pytest.raises(StepOrderError, match=r"an episode that goes on; it has ended: unusable_answers\. Begin one"):
         game.play("turn left")
     assert (game.end, game.steps) == ("unusable_answers", 2)
 
@@ -188,12 +188,22 @@ def test_another_level_is_played_in_the_same_environment_until_it_is_closed(bega
 
     game, texts = Conversation(make), []
     assert (game.end, made) == ("closed", [])
+    for early in (lambda: game.text, lambda: game.play("drop"), lambda: game.step("drop")):
+        with pytest.raises(StepOrderError, match="none has begun"):
+            early()
     for seed in (3, 4, 3):
         texts.append([game.begin(seed), game.play("sing"), game.play("turn left")])
         assert (game.end, game.steps, game.unusable) == (None, 1, 1)
+        for _ in range(5):
+            game.play("sing")
+        with pytest.raises(StepOrderError, match="it has ended"):
+            game.play("turn left")  # which leaves the environment open
     assert texts[0] == texts[2] != texts[1] and len(made) == 1
+    game.begin(3)
     game.close()
     assert game.end == "closed"
+    with pytest.raises(StepOrderError, match="the game was closed"):
+        game.play("turn left")
     assert game.begin(3) == texts[0][0] and len(made) == 2
     game.close()
 

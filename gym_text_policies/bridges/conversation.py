@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
@@ -18,6 +19,8 @@ from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
 from gym_text_policies.prompts import TOOL_STRATEGIES, Prompt
 from gym_text_policies.records import Message
+
+T = TypeVar("T")
 
 
 def prompt_of(strategy: str, *, calls: bool = False) -> Prompt:
@@ -39,6 +42,26 @@ def prompt_of(strategy: str, *, calls: bool = False) -> Prompt:
     if prompt.uses_examples:
         raise UsageError(f"strategy: expected one that shows no examples; got {strategy!r}.")
     return prompt
+
+
+async def finished(work: Coroutine[Any, Any, T], undo: Callable[[T], object]) -> T:
+    """Return what `work` returns. If whoever waits for it is cancelled, it goes on, as a thread does, and `undo` gets its result.
+
+    Args:
+        work: Begins something that has to be ended, such as a game.
+        undo: Ends it.
+    """
+    task = asyncio.create_task(work)
+
+    def end(_: asyncio.Task[T]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            undo(task.result())
+
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(end)
+        raise
 
 
 class Conversation:
@@ -89,7 +112,7 @@ class Conversation:
         Raises:
             UsageError: If the strategy lists actions and the game takes any words.
         """
-        with self._playing():
+        with self._closing():
             self._tally = Tally(self._tally.most)
             self._before, self.info, self.actions, self.reward, self.score, self.end = None, {}, [], 0.0, 0.0, None
             if self._env is None:
@@ -117,11 +140,9 @@ class Conversation:
             finish: How the answer ended; ``length``: it was cut off.
 
         Raises:
-            StepOrderError: If there is no episode that goes on.
+            StepOrderError: If there is no episode that goes on. The environment stays open.
         """
         with self._playing():
-            if self._env is None or self.end is not None:
-                raise StepOrderError("step: expected an episode that goes on; it has ended, or none has begun.")
             if self._prompt.thinks:
                 name, _ = read_answer(answer, self.spec, self.obs, finish=finish)
             else:
@@ -131,6 +152,7 @@ class Conversation:
                 self.end = "unusable_answers"
             if not name:
                 return False
+            assert self._env is not None
             obs, reward, terminated, truncated, info = self._env.step(self.spec.encode(name, self.obs))
             if not math.isfinite(reward):
                 raise EngineError(f"step {self.steps + 1}: expected a finite reward; got {reward}.")
@@ -147,7 +169,12 @@ class Conversation:
         """The next text for the player: the observation, what is possible after an unusable answer, or whether the task is done.
 
         Where the strategy tells only what has changed, so does this; `messages` tells all.
+
+        Raises:
+            StepOrderError: Before the first `begin`.
         """
+        if not self.obs:
+            raise StepOrderError("text: expected an episode; none has begun. Begin one by begin.")
         if self.end is not None:
             done = "you have done the task" if self.success else "you have not done the task"
             return f"{self.obs['text'].strip()}\n\nThe game is over: {done}."
@@ -200,6 +227,17 @@ class Conversation:
 
     @contextlib.contextmanager
     def _playing(self) -> Iterator[None]:
+        """The same as `_closing`, for an episode that goes on; `StepOrderError` if there is none, which closes nothing."""
+        with self._lock:
+            if self._env is None or self.end is not None:
+                closed = "the game was closed" if self.obs else "none has begun"
+                what = closed if self.end == "closed" else f"it has ended: {self.end}"
+                raise StepOrderError(f"step: expected an episode that goes on; {what}. Begin one by begin.")
+            with self._closing():
+                yield
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
         """Let whoever closes the game wait. An error ends the episode and closes the environment."""
         with self._lock:
             try:

@@ -19,7 +19,7 @@ from pydantic import Field
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
 from gym_text.errors import UsageError
-from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.conversation import Conversation, finished
 from gym_text_policies.bridges.levels import begin
 
 METRICS = ("success", "steps", "unusable")
@@ -98,6 +98,10 @@ class GymTextServer(GymnasiumServer):
         if len(self.session_state) >= self.config.max_sessions:
             raise HTTPException(503, _FULL.format(self.config.max_sessions))
         self.session_state[session_id] = session = _Session()
+        game = await finished(self._begin(session_id, session, metadata), lambda _: self._forget(session_id, session))
+        return game.messages()[1], {"supports_explicit_close": True, "supports_step_idempotency": True}
+
+    async def _begin(self, session_id: str | None, session: _Session, metadata: dict[str, Any]) -> Conversation:
         async with session.lock:
             try:
                 session.game = game = await asyncio.to_thread(begin, metadata, imports=self.config.imports)
@@ -107,7 +111,7 @@ class GymTextServer(GymnasiumServer):
                 if session.game is None:
                     self._forget(session_id, session)
             self._wait(session_id, session)
-        return game.messages()[1], {"supports_explicit_close": True, "supports_step_idempotency": True}
+        return game
 
     async def step(self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None) -> Reply:
         """Play the action that an answer names; the reward is that of the step.

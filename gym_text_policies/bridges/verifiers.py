@@ -22,7 +22,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from gym_text.registration import SERVED
 from gym_text.spec import Observation
 from gym_text_policies.bridges.answers import MOST_UNUSABLE
-from gym_text_policies.bridges.conversation import Conversation, prompt_of
+from gym_text_policies.bridges.conversation import Conversation, finished, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 
@@ -111,7 +111,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Play one level to its end, or until the run's own limits stop the player."""
-        conversation = await asyncio.to_thread(self.taskset.config.begin, task.data.seed)
+        conversation = await finished(asyncio.to_thread(self.taskset.config.begin, task.data.seed), Conversation.close)
         try:
             async with agents.player.interaction(task) as interaction:
                 trace = interaction.trace

@@ -16,6 +16,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from gym_text_policies.bridges.conversation import Conversation, finished
 from gym_text_policies.bridges.levels import begin
 
 _CUT = ("length", "abort", "aborted")
@@ -43,7 +44,7 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             sampling_params: For verl's server.
             row: Columns of the level's row.
         """
-        game = await asyncio.to_thread(begin, row["extra_info"], imports=self._imports)
+        game = await finished(asyncio.to_thread(begin, row["extra_info"], imports=self._imports), Conversation.close)
         try:
             return await self._played(game, sampling_params)
         finally:
