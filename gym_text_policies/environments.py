@@ -96,17 +96,20 @@ def level_id(environment: str | Mapping[str, Any], fold: str | None, seed: int) 
     """
     if isinstance(environment, str):
         return f"{levels_of(environment)} {fold} {seed}"
-    kept = _of_levels(environment["kwargs"])
-    described = [kwargs.get("fold") for name, kwargs in environment.get("wrappers", ()) if name == "DescribeObservation"]
+    kept = _of_levels(environment.get("kwargs", {}))
+    described = [(kwargs or {}).get("fold") for name, kwargs in environment.get("wrappers", ()) if name == "DescribeObservation"]
     fold = fold or kept.pop("fold", None) or next(filter(None, described), None)
     return " ".join(filter(None, (environment_name({"id": environment["id"], "kwargs": kept}), fold, str(seed))))
 
 
 def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an environment's record that identifies its levels, whoever plays and whatever the step limit."""
+    """Return the part of an environment's record that identifies its levels and their step limit, whoever plays.
+
+    Returns of one level are compared only under one limit: a shorter one may have ended an episode that was as good.
+    """
     wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in POLICY_WRAPPERS]
-    kept = {key: value for key, value in environment.items() if key != "max_episode_steps"}
-    return {**kept, "kwargs": _of_levels(environment.get("kwargs", {})), "wrappers": wrappers}
+    kwargs = {key: value for key, value in environment.get("kwargs", {}).items() if key != "expert"}
+    return {**environment, "kwargs": kwargs, "wrappers": wrappers}
 
 
 def _of_levels(arguments: Mapping[str, Any]) -> dict[str, Any]:

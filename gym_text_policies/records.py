@@ -329,7 +329,7 @@ class Episode:
             steps.append(checked(Step(**{**row, "observation": observation, "decision": checked_decision(Decision(**decision))})))
         last = restored("last_observation", observation, data)
         episode = checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
-        _check_environment(episode.environment)
+        check_environment(episode.environment)
         return episode
 
 
@@ -365,7 +365,7 @@ def checked_tokens(tokens: Tokens) -> Tokens:
     return tokens
 
 
-def _check_environment(environment: Mapping[str, Any]) -> None:
+def check_environment(environment: Mapping[str, Any]) -> None:
     """Raise TypeError unless the parts of an environment's record have their types; old records may have the id alone."""
     limit, wrappers = environment.get("max_episode_steps"), checked_list("wrappers", environment.get("wrappers", []))
     if not isinstance(environment["id"], str) or not isinstance(environment.get("module", ""), str):
@@ -373,8 +373,8 @@ def _check_environment(environment: Mapping[str, Any]) -> None:
     if not isinstance(environment.get("kwargs", {}), dict) or not (limit is None or type(limit) is int):
         raise TypeError("environment: expected a dict as kwargs and a whole number as max_episode_steps")
     for wrapper in wrappers:
-        name, kwargs = checked_list("wrappers", wrapper)
-        if not isinstance(name, str) or not isinstance(kwargs, dict | None):
+        pair = checked_list("wrappers", wrapper)
+        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], dict | None):
             raise TypeError(f"environment: expected names and arguments as wrappers; got {str(wrapper)[:60]!r}")
 
 

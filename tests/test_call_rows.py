@@ -123,7 +123,7 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
     record = dataclasses.asdict(gold[0])
     for number, (changes, said) in enumerate(
         (
-            ({"tool": "[]"}, "tool: expected a function with name, description and parameters"),
+            ({"tool": "[]"}, "tool: expected a function with name and description, texts, and"),
             ({"tool": "{"}, "row 0: "),
             ({"tool": ""}, "messages: expected texts of system, user, assistant;"),
             (
@@ -131,6 +131,18 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
                 "expected calls with an action, as JSON; got 'turn",
             ),
             ({"messages": [{**message, "call": ""} for message in record["messages"]]}, "expected calls with an action"),
+            ({"messages": [{**message, "call": 5} for message in record["messages"]]}, "expected calls with an action"),
+            (
+                {"messages": [{**message, "call": message.get("call", "no JSON")} for message in record["messages"]]},
+                "expected calls of the role assistant alone; got {'role': 'system'",
+            ),
+            *(
+                ({"tool": json.dumps(json.loads(record["tool"]) | wrong)}, "tool: expected a function with name and description")
+                for wrong in (
+                    *({"name": 5}, {"description": {"a": 1}}, {"parameters": "nope"}, {"parameters": {}}),
+                    *({"parameters": {"properties": given}} for given in ([], {"action": "x"}, {"number": {}, "action": {}})),
+                )
+            ),
         )
     ):
         datasets.Dataset.from_list([record | changes]).save_to_disk(tmp_path / str(number))
@@ -193,7 +205,7 @@ def test_the_rows_for_trl_have_the_calls_and_the_tool(gold):
     other, worse = (dataclasses.replace(gold[0], episode_return=worth) for worth in (1.0, 0.0))
     first = next(number for number, label in enumerate(other.labels) if label)
     pair = [
-        dataclasses.replace(row, messages=(*row.messages[:first], said), labels=(*[""] * first, said["call"]))
+        dataclasses.replace(row, messages=(*row.messages[:first], said), labels=(*[""] * first, said["call"]), own_labels=True)
         for row, name in ((other, "go forward"), (worse, "drop"))
         for said in ({"role": "assistant", "content": "", "call": call_of(name)},)
     ]

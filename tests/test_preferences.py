@@ -24,7 +24,7 @@ def with_return(row, actions, value):
     asked = {"role": "user", "content": "?"}
     messages = [message for action in actions for message in (asked, {"role": "assistant", "content": action})]
     labels = ["" if message is asked else message["content"] for message in messages]
-    return dataclasses.replace(row, messages=tuple(messages), labels=tuple(labels), episode_return=value)
+    return dataclasses.replace(row, messages=tuple(messages), labels=tuple(labels), episode_return=value, own_labels=True)
 
 
 def test_the_better_answer_is_that_of_the_higher_mean_return_where_the_prompts_are_equal(noisy_rows):
@@ -45,16 +45,18 @@ def test_the_better_answer_is_that_of_the_higher_mean_return_where_the_prompts_a
 def test_levels_are_not_mixed_and_answers_that_were_not_the_players_are_no_pair(noisy_rows):
     row = with_return(noisy_rows[0], ["a"], 1.0)
     other = dataclasses.replace(with_return(noisy_rows[0], ["b"], 0.0), seed=row.seed + 1)
-    taught = dataclasses.replace(with_return(noisy_rows[0], ["b"], 0.0), labels=("", "c"))
-    for rows in ([row, other], [row, taught], [row, dataclasses.replace(row, episode_return=0.5)]):
+    taught = dataclasses.replace(with_return(noisy_rows[0], ["b"], 0.0), own_labels=False)
+    longer = json.dumps({**json.loads(row.environment), "max_episode_steps": 999})
+    longer_limit = dataclasses.replace(with_return(noisy_rows[0], ["b"], 2.0), environment=longer)
+    for rows in ([row, other], [row, taught], [row, longer_limit], [row, dataclasses.replace(row, episode_return=0.5)]):
         with pytest.raises(UsageError, match="act and end differently; got none"):
             preference_pairs(rows)
 
 
-def test_episodes_of_a_level_are_paired_whoever_plays_and_whatever_the_limit_is(tmp_path):
+def test_episodes_of_a_level_are_paired_whoever_plays(tmp_path):
     rows = []
-    for model, limit in (("gold", 12), ("random", 9)):
-        environments = (f"BabyAIText-v0?task=goto&max_episode_steps={limit}",)
+    environments = ("BabyAIText-v0?task=goto&max_episode_steps=12",)
+    for model in ("gold", "random"):
         rows += collect(CollectConfig(str(tmp_path / model), environments, ("4",), model=model, labels="own", threshold=-1.0))
     assert len({row.environment for row in rows}) == 2
     first = {row.seed: row.labels[2] for row in rows if row.episode_return > 0.5}  # of the expert
@@ -74,6 +76,23 @@ def test_answers_in_the_players_own_words_are_paired_and_keep_their_thoughts(noi
     assert (pair["chosen_return"], pair["rejected_return"]) == (1.5, 0.0)
     with pytest.raises(UsageError, match=r"expected the player's own answers.*--labels own"):
         preference_pairs([dataclasses.replace(row, own_labels=False) for row in rows])
+
+
+def test_labels_of_the_expert_are_not_the_players_answers_where_each_row_ends_with_one(tmp_path):
+    environments = ("BabyAIText-v0?task=goto&max_episode_steps=12",)
+    settings = {"model": "random", "labels": "expert", "strategy": "zero_shot", "history": 0, "threshold": -1.0}
+    rows = collect(CollectConfig(str(tmp_path), environments, ("4",), **settings))
+    assert len(rows) > 8 and all(row.labels[-1] == row.messages[-1]["content"] for row in rows)
+    for own in (False, None):  # None: of an earlier release, where the last message says nothing of what was played
+        with pytest.raises(UsageError, match=r"expected the player's own answers.*--labels own"):
+            preference_pairs([dataclasses.replace(row, own_labels=own, episode_return=i) for i, row in enumerate(rows)])
+
+
+def test_rows_that_do_not_say_whose_their_labels_are_have_answers_before_the_last_message(noisy_rows):
+    ways = [(["a", "c"], 1.0), (["b", "d"], 0.0)]
+    rows = [dataclasses.replace(with_return(noisy_rows[0], *way), own_labels=None) for way in ways]
+    (pair,) = preference_pairs(rows)
+    assert (pair["chosen"][0]["content"], pair["rejected"][0]["content"]) == ("a", "b")
 
 
 def test_pairs_of_two_datasets_are_written_for_preference_trainers(tmp_path):

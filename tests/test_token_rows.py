@@ -128,14 +128,15 @@ def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each
         assert ("</think>" in unlearnt) >= think, "what closes a thought that was cut is not the model's"
 
 
-def test_groups_are_levels():
+def test_groups_are_levels_with_their_step_limit():
     env = make()
     policy = load_policy("adapters/babyai-sft", env, mode="choose", tokens=True, temperature=1.0)
     episodes = [*rollout(make, policy, [5, 6])]
-    other = {**episodes[0].environment, "wrappers": [["GoldAction", {}]], "max_episode_steps": 9}
-    again = dataclasses.replace(episodes[0], environment=other)
-    rows = token_rows([*episodes, again])
+    other = {**episodes[0].environment, "wrappers": [["GoldAction", {}]]}
+    again = [dataclasses.replace(episodes[0], environment=record) for record in (other, {**other, "max_episode_steps": 9})]
+    rows = token_rows([*episodes, *again])
     assert [row.group for row in rows].count(rows[0].group) == 2 and rows[2].member == 1
+    assert rows[3].member == 0, "an episode of a longer limit is in another group"
 
 
 def test_episodes_without_tokens_are_refused(backend):

@@ -20,11 +20,12 @@ from gym_text_policies.folders import replace_folder
 from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.prompts.tools import called_action
+from gym_text_policies.records import check_environment
 from gym_text_policies.run_folders import writing
 
 ROLES = ("system", "user", "assistant")
 _OPTIONAL = ("thoughts", "tool", "own_labels")
-"""Fields that a record lacks where no row has them, as in datasets of earlier releases."""
+"""Fields that a record may lack: where no row has thoughts or a tool, and in datasets of earlier releases."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
 
@@ -49,7 +50,7 @@ def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False
         raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
 
     records = [dataclasses.asdict(row) for row in rows]
-    unused = {name for name in _OPTIONAL if not any(getattr(row, name) for row in rows)}
+    unused = {name for name in ("thoughts", "tool") if not any(getattr(row, name) for row in rows)}
     records = [{name: value for name, value in record.items() if name not in unused} for record in records]
 
     def save(target: Path) -> None:
@@ -91,7 +92,7 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
     fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
-    fields["own_labels"] = record.get("own_labels") or False
+    fields["own_labels"] = record.get("own_labels")
     try:
         _check_conversation(fields["messages"], fields["labels"], (*ROLES, "tool") if fields["tool"] else ROLES)
         _check_thoughts(fields["thoughts"], fields["labels"])
@@ -121,15 +122,20 @@ def _check_thoughts(thoughts: Any, labels: Any) -> None:
 
 
 def _check_calls(tool: Any, messages: Any, labels: Any) -> None:
-    """Raise ValueError or TypeError unless `tool` is empty, or the JSON of a function, and each answer is a call of it."""
+    """Raise ValueError or TypeError unless `tool` is empty, or the JSON of a function, and the answers alone are calls of it."""
     if not tool:
         return
-    function = json.loads(tool)
-    if not isinstance(function, dict) or not {"name", "description", "parameters"} <= function.keys():
-        raise ValueError(f"tool: expected a function with name, description and parameters, as JSON; got {tool[:_SHOWN]!r}")
+    match json.loads(tool):
+        case {"name": str(), "description": str(), "parameters": {"properties": {"action": dict(), **others}}} if not others:
+            pass
+        case _:
+            expected = "a function with name and description, texts, and parameters, which have the one property action, as JSON"
+            raise ValueError(f"tool: expected {expected}; got {tool[:_SHOWN]!r}")
     calls = [message.get("call") for message in messages if message["role"] == "assistant"]
-    if wrong := [call for call in (*calls, *filter(None, labels)) if called_action(call or "") is None]:
+    if wrong := [call for call in (*calls, *filter(None, labels)) if not isinstance(call, str) or called_action(call) is None]:
         raise ValueError(f"messages, labels: expected calls with an action, as JSON; got {str(wrong[0])[:_SHOWN]!r}")
+    if wrong := [message for message in messages if message["role"] != "assistant" and message.get("call") is not None]:
+        raise ValueError(f"messages: expected calls of the role assistant alone; got {str(wrong[0])[:_SHOWN]}")
 
 
 def _check_origin(environment: Any, history: Any) -> None:
@@ -137,8 +143,7 @@ def _check_origin(environment: Any, history: Any) -> None:
     data = json.loads(environment)
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
         raise ValueError(f"environment: expected a JSON object with id and kwargs; got {environment[:_SHOWN]!r}")
-    if not all(isinstance(wrapper, list) and wrapper for wrapper in data.get("wrappers", [])):
-        raise ValueError(f"environment: expected wrappers as pairs of name and arguments; got {str(data['wrappers'])[:_SHOWN]}")
+    check_environment(data)
     if history != "all" and not re.fullmatch("[0-9]{1,6}", str(history)):
         raise ValueError(f"history: expected a number or all; got {str(history)[:_SHOWN]!r}")
 

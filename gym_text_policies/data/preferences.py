@@ -1,7 +1,8 @@
 """Pairs of answers to one prompt, of which one is preferred: data for preference optimisation, as TRL's `DPOTrainer` reads it.
 
-A pair is of two episodes or of two actions. Two episodes of one level see the same until the player acts differently. There the
-prompts are equal and the answers differ. An answer is worth the mean return of the episodes that gave it there, after any thought.
+A pair is of two episodes or of two actions. Two episodes of one level, with one step limit, see the same until the player acts
+differently. There the prompts are equal and the answers differ. An answer is worth the mean return of the episodes that gave it
+there, after any thought.
 Two actions of one state are worth what playing on after them returned: see `gym_text_policies.data.action_values`.
 
 A pair has ``prompt``, ``chosen`` and ``rejected`` (lists of messages), and ``chosen_return`` and ``rejected_return``, the mean
@@ -35,7 +36,8 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
     """Return for each prompt to which episodes of a level gave different answers the best and the worst of them, as a pair.
 
     Args:
-        rows: Conversations of several episodes of each level, with the player's own answers: of ``gym-text collect --labels own``.
+        rows: Conversations of several episodes of each level, of one step limit, with the player's own answers: of ``gym-text
+            collect --labels own``.
         margin: Least difference of the mean returns.
 
     Raises:
@@ -67,16 +69,23 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
     if not pairs:
         enough = f", with returns that differ by {margin:g} or more" if margin else ""
         raise UsageError(
-            f"data: expected several episodes of a level that act and end differently{enough}; got none. Let gym-text collect draw "
-            "actions and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with another --seed and --folder."
+            f"data: expected several episodes of a level, with one step limit, that act and end differently{enough}; got none. Let "
+            "gym-text collect draw actions and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with "
+            "another --seed and --folder."
         )
     return pairs
 
 
 def _own_answer(row: Row, number: int) -> str:
-    """Return the player's answer in place of a message; an empty text if it is not known."""
+    """Return the player's answer in place of a message; an empty text if it is not known.
+
+    A row that does not say whose its labels are has the player's where the message is the same. Of the last message that says
+    nothing: whatever was played, it is the label.
+    """
     label = row.labels[number]
-    return label if row.own_labels or label == said_in(row.messages[number]) else ""
+    if row.own_labels is None:
+        return label if number < len(row.messages) - 1 and label == said_in(row.messages[number]) else ""
+    return label if row.own_labels else ""
 
 
 def action_pairs(states: Iterable[ValuedState], margin: float) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ class TokenRow:
     last: bool
     """Whether this is the last sequence of its episode."""
     group: str
-    """Name of the level, equal for all episodes of the same environment and seed."""
+    """Name of the level, equal for all episodes of the same environment, step limit and seed, whoever plays."""
     member: int
     """Number of the episode among those of its group."""
     episode: Episode
