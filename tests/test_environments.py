@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import environment_maker, level_id, parse_environment
 from gym_text_policies.policy import environment_config
 
 
@@ -83,3 +83,9 @@ def test_a_name_with_a_module_imports_nothing_if_its_end_is_no_id(tmp_path, monk
 def test_a_misspelt_id_is_told_of_our_own_first():
     with pytest.raises(UsageError, match="Did you mean 'MountainCarContinuousLLM-v0' or 'MountainCarContinuous-v0'"):
         parse_environment("MountainCarContinuousLM-v0")
+
+
+def test_a_record_of_a_wrapper_without_arguments_has_a_level():
+    record = {"id": "BabyAIText-v0", "kwargs": {"task": "goto"}, "wrappers": [["DescribeObservation", None], ["Mine", None]]}
+    assert level_id(record, "test", 2) == level_id("BabyAIText-v0?task=goto", "test", 2)
+    assert level_id({"id": "BabyAIText-v0"}, None, 2) == "BabyAIText-v0 2", "old records have the id alone"
