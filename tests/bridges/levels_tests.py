@@ -40,8 +40,8 @@ def rows_of(tmp_path, tokenizer, seeds=range(2)):
     return RLHFDataset(data_files=str(tmp_path / "train.parquet"), tokenizer=tokenizer, config=config)
 
 
-def played(tokenizer, row, script, sizes=SIZES, ends="completed", **settings):
-    """Return an episode by verl's agent loop; the server says what the script says, and notes what it reads."""
+def played(tokenizer, row, script, sizes=SIZES, ends="completed", around=None, **settings):
+    """Return an episode by verl's agent loop; the server says what the script says and notes what it reads; `around` may run it."""
     answers, read = iter(script), []
 
     class Server:
@@ -62,7 +62,8 @@ def played(tokenizer, row, script, sizes=SIZES, ends="completed", **settings):
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
         )
-        return await loop.run({"temperature": 1.0}, **{key: value for key, value in row.items() if key != "agent_name"})
+        episode = loop.run({"temperature": 1.0}, **{key: value for key, value in row.items() if key != "agent_name"})
+        return await (around(episode) if around else episode)
 
     return asyncio.run(run()), read
 
@@ -164,3 +165,21 @@ def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenize
     skyrl_gym.make("gym_text", env_config={}, extras=level).close()
     output, _ = played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
     assert output.extra_fields["reward_extra_info"]["steps"] == 3
+
+
+def test_an_episode_that_verl_cancels_while_it_begins_is_closed(tokenizer):
+    from bridges import noting
+
+    async def cancelled(episode):
+        for event in (noting.began, noting.may_begin, noting.closed):
+            event.clear()
+        running = asyncio.create_task(episode)
+        assert await asyncio.to_thread(noting.began.wait, 60)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        noting.may_begin.set()
+        assert await asyncio.to_thread(noting.closed.wait, 20)
+
+    level = {"environment": "Noting-v0?task=goto", "fold": "train", "seed": 0}
+    played(tokenizer, {"extra_info": level}, [], around=cancelled, imports=["bridges.noting"])

@@ -294,3 +294,24 @@ def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tm
     result, _ = nemo.play(row)
     late = nemo.post("gym_text", "/step", {**row, "response": result["response"]})
     assert late.status_code == 409 and "Begin one by /reset" in late.json()["detail"]
+
+
+def test_an_episode_whose_reset_is_cancelled_counts_until_it_has_begun_and_is_then_closed(nemo, tmp_path, monkeypatch):
+    from bridges import noting
+
+    row = {**rows_of(tmp_path, [0])[0], "environment": "Noting-v0?task=goto"}
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("bridges.noting",))
+
+    async def cancelled():
+        for event in (noting.began, noting.may_begin, noting.closed):
+            event.clear()
+        reset = asyncio.create_task(nemo.servers["gym_text"].reset(row, "one"))
+        assert await asyncio.to_thread(noting.began.wait, 60)
+        reset.cancel()
+        await asyncio.wait([reset])
+        assert reset.cancelled() and list(nemo.games) == ["one"]
+        noting.may_begin.set()
+        assert await asyncio.to_thread(noting.closed.wait, 60)
+
+    asyncio.run(cancelled())
+    assert nemo.games == {}
