@@ -347,7 +347,7 @@ def test_a_step_of_grpo_by_environment_factory(caller, config):
     (logged,) = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert logged["tools/call_frequency"] > 0 and logged["tools/failure_frequency"] == 0
     assert len(trainer.environments) == 4 and max(one.steps for one in trainer.environments) == 2
-    assert logged["rewards/BabyAIText/mean"] == pytest.approx(np.mean([one.get_reward() for one in trainer.environments]))
+    assert logged["rewards/BabyAIText_task_goto/mean"] == pytest.approx(np.mean([one.get_reward() for one in trainer.environments]))
 
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
