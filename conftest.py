@@ -5,7 +5,7 @@ from pathlib import Path
 
 NAMES = {
     "inspect_ai": ("inspect", "inspect_ai", "walker"),
-    "openenv": ("openenv", "mcp_tools"),
+    "openenv": ("openenv", "mcp_tools", "mcp_http"),
     "skyrl_gym": ("levels", "skyrl", "verl"),
 }
 """By library, the names of its page, modules and tests, where they differ from the library's own."""

@@ -32,8 +32,8 @@ def test_the_tool_reads_as_transformers_makes_it_of_the_bridges_method(environme
     game = trl_environment(environment)()
     game.reset(seed=0)
     schema = get_json_schema(game.act)
-    assert schema == {"type": "function", "function": tool_function(game._spec)}
-    assert str(schema) == str({"type": "function", "function": tool_function(game._spec)}), "in the same order of keys"
+    assert schema == {"type": "function", "function": tool_function(game._game.spec)}
+    assert str(schema) == str({"type": "function", "function": tool_function(game._game.spec)}), "in the same order of keys"
 
 
 @pytest.mark.parametrize("strategy", ["tool", "tool_short"])

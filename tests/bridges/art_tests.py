@@ -120,7 +120,7 @@ def test_the_pages_loop_trains_on_groups_of_one_level_and_learns_from_the_answer
     asyncio.run(page["train"](model, backend, GOTO, 1))
     (groups,) = backend.trained
     assert [{trajectory.metadata["level"] for trajectory in group} for group in groups] == [
-        {f"{GOTO} train {seed}"} for seed in range(4)
+        {f"BabyAIText-v0?task=goto train {seed}"} for seed in range(4)
     ]
     assert [len(group) for group in groups] == [8] * 4
     (history,) = tmp_path.rglob("history.jsonl")
