@@ -30,7 +30,9 @@ _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
 _OF_ANY_LEVEL = (*_OF_MAKE, "expert")
 """Keyword arguments that do not change which level a seed is."""
-POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
+_FREE_KWARGS = ("expert", "render_mode")
+"""Keyword arguments that do not change the game. Records have no render mode."""
+_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
 """Wrappers that policies put on. They do not change the game."""
 
 
@@ -107,8 +109,8 @@ def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns of one level are compared only under one limit: a shorter one may have ended an episode that was as good.
     """
-    wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in POLICY_WRAPPERS]
-    kwargs = {key: value for key, value in environment.get("kwargs", {}).items() if key != "expert"}
+    wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS]
+    kwargs = {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS}
     return {**environment, "kwargs": kwargs, "wrappers": wrappers}
 
 

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.environments import POLICY_WRAPPERS, environment_name
+from gym_text_policies.environments import environment_name, levels_config
 from gym_text_policies.files import is_regular
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
-
-_FREE_KWARGS = ("expert", "render_mode")
-"""Keyword arguments that do not change the game."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +155,8 @@ def _gifs(folder: Path) -> tuple[Path, ...]:
 
 def _game(episode: Episode) -> dict[str, Any]:
     """Return what identifies the game: id, keyword arguments, limit and wrappers, without those that serve policies or records."""
-    environment = episode.environment
-    return {
-        "id": environment["id"],
-        "kwargs": {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS},
-        "max_episode_steps": environment.get("max_episode_steps"),
-        "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in POLICY_WRAPPERS],
-    }
+    known = levels_config(episode.environment)
+    return {name: known.get(name) for name in ("id", "kwargs", "max_episode_steps", "wrappers")}
 
 
 def policy_name(config: Mapping[str, Any]) -> str:

@@ -861,6 +861,16 @@ def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tin
             assert labels[first : first + len(call)].tolist() == call
 
 
+def dpo_trainer(model, tokenizer, file):
+    settings = {"max_steps": 1, "max_length": None, "use_cpu": True, "bf16": False, "report_to": "none"}
+    return DPOTrainer(
+        model=model,
+        args=DPOConfig(output_dir=str(file.with_name("dpo")), **settings),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=str(file), split="train"),
+    )
+
+
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
 @pytest.mark.parametrize("of_actions", [False, True], ids=["two episodes of a level", "two actions of a state"])
 def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path, of_actions):
@@ -873,13 +883,7 @@ def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_bett
     assert cli.main(["export", "--format", "trl-dpo", *source, "--file", str(file)]) == 0
     pairs = [json.loads(line) for line in file.read_text().splitlines()]
     model, tokenizer = load(tiny_model)
-    settings = {"max_steps": 1, "max_length": None, "use_cpu": True, "bf16": False, "report_to": "none"}
-    trainer = DPOTrainer(
-        model=model,
-        args=DPOConfig(output_dir=str(tmp_path / "dpo"), **settings),
-        processing_class=tokenizer,
-        train_dataset=load_dataset("json", data_files=str(file), split="train"),
-    )
+    trainer = dpo_trainer(model, tokenizer, file)
     for pair, row in zip(pairs, trainer.train_dataset, strict=True):
         assert row["prompt_ids"] == prompt_tokens(tokenizer, pair["prompt"], format_of(tokenizer).place(False)), (
             "the tokens that are played"
@@ -900,13 +904,7 @@ def test_trls_dpo_trainer_prefers_the_better_of_two_calls(tiny_model, tmp_path):
     model, tokenizer = load(tiny_model)
     with_markers(tokenizer, "qwen2_5")
     model.resize_token_embeddings(len(tokenizer))
-    settings = {"max_steps": 1, "max_length": None, "use_cpu": True, "bf16": False, "report_to": "none"}
-    trainer = DPOTrainer(
-        model=model,
-        args=DPOConfig(output_dir=str(tmp_path / "dpo"), **settings),
-        processing_class=tokenizer,
-        train_dataset=load_dataset("json", data_files=str(file), split="train"),
-    )
+    trainer = dpo_trainer(model, tokenizer, file)
     place = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC))).place
     read = read_rows(data[0])[0].messages[:2]
     assert prompt_tokens(tokenizer, read, place) in [row["prompt_ids"] for row in trainer.train_dataset], (
