@@ -85,7 +85,7 @@ def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]
         examples = list(row.examples())
         for step in steps:
             if step < len(examples):
-                messages, answer, _ = examples[step]
+                messages, answer, *_ = examples[step]
                 prompt = prompt_tokens(tokenizer, messages, format_of(tokenizer).place(False))
                 tokens = [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
                 labels = torch.tensor([[-100] * len(prompt) + tokens], device=model.device)

@@ -68,7 +68,7 @@ def test_the_tokens_of_a_row_are_those_of_play_one_by_one(tiny_model, environmen
     rows = rows_of(episode, spec, asked, "own")
     assert len(rows) == (1 if history == "all" else 4), "an append-only part of an episode is one conversation"
     assert policy_of(rows) == dataclasses.replace(asked, model=TRAINED.model, think=None)
-    conversations = [Conversation.of(tokenizer, row.examples(), tool=row.tool) for row in rows]
+    conversations = [Conversation.of(tokenizer, row.examples()) for row in rows]
     learnt = [
         (path_to(conversation, decision.prompt_end), tuple(token for _, token in decision.answers[0]))
         for conversation in conversations
@@ -82,8 +82,8 @@ def test_a_thought_stands_before_the_call_as_the_template_has_it(gold, tiny_mode
     tokenizer = give(AutoTokenizer.from_pretrained(tiny_model), template)
     row = dataclasses.replace(gold[0], thoughts=tuple(label and "It is near." for label in gold[0].labels))
     assert learner_of(policy_of([row]), tokenizer, [row.tool]).think is True
-    conversation = Conversation.of(tokenizer, row.examples(), tool=row.tool)
-    for (messages, call, thought), decision in zip(row.examples(), conversation.decisions, strict=True):
+    conversation = Conversation.of(tokenizer, row.examples())
+    for (messages, call, thought, _), decision in zip(row.examples(), conversation.decisions, strict=True):
         place = row_calls(tokenizer, row.tool, think=True).place
         chat = [*messages, {"role": "assistant", "content": "", "reasoning": thought, "call": call}]
         whole = rendered(tokenizer, chat, place).removesuffix("<|a|>").removesuffix("<|a|><think>")
@@ -166,8 +166,8 @@ def test_the_loss_is_that_of_the_calls_tokens_in_a_plain_pass(gold, tiny_model):
     model, tokenizer = load_base(tiny_model, chat_template=AS_SERVED)
     rows = gold[:2]
     with torch.no_grad():
-        losses = answer_losses(model, [Conversation.of(tokenizer, row.examples(), tool=row.tool) for row in rows])
-        plain = torch.cat([plain_log_probs(model, tokenizer, *each, tool=row.tool) for row in rows for each in row.examples()])
+        losses = answer_losses(model, [Conversation.of(tokenizer, row.examples()) for row in rows])
+        plain = torch.cat([plain_log_probs(model, tokenizer, *each) for row in rows for each in row.examples()])
     assert len(plain) > 20 and torch.allclose(losses, -plain, atol=1e-4)
 
 
@@ -184,7 +184,7 @@ def test_a_model_without_tools_is_refused_and_one_with_the_template_that_ships_p
         (row,) = rows_of(episode, text_spec(env), policy_of(gold), "own")
     assert episode.error is None and (policy.config["mode"], policy.config["strategy"]) == ("tool", "tool_short")
     _, tokenizer = load_base(tiny_model, chat_template=AS_SERVED)
-    conversation = Conversation.of(tokenizer, row.examples(), tool=row.tool)
+    conversation = Conversation.of(tokenizer, row.examples())
     for step, decision in zip(episode.steps, conversation.decisions, strict=True):
         assert path_to(conversation, decision.prompt_end) == step.decision.tokens.prompt
         assert tuple(token for _, token in decision.answers[0]) == step.decision.tokens.said

@@ -54,7 +54,7 @@ def inputs_of(tiny_model, adapter, rows):
     model = add_lora(base, adapter=adapter).eval()
     texts = []
     for row in read_rows(rows):
-        for messages, answer, _ in row.examples():
+        for messages, answer, *_ in row.examples():
             texts.append([*prompt_tokens(tokenizer, messages), *text_tokens(tokenizer, answer)])
     seen, found, hooks = set(), {}, []
     fresh = []

@@ -59,7 +59,7 @@ def test_the_end_of_turn_that_is_learnt_is_the_templates_and_not_the_tokenizers(
     base, tokenizer = load_base(str(folder))
     model = add_lora(base, adapter=adapter).eval()
     for row in examples():
-        ((messages, answer, _),) = row.examples()
+        ((messages, answer, *_),) = row.examples()
         prompt = prompt_tokens(tokenizer, messages)
         expected = [*text_tokens(tokenizer, answer), tokenizer.convert_tokens_to_ids("<end_of_turn>")]
         with torch.no_grad():

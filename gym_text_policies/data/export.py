@@ -145,7 +145,7 @@ def completion_lines(rows: Sequence[Row]) -> list[str]:
     ``reasoning_content`` of the completion. If the answers are calls of a tool, a line also has ``tools``, as JSON in a text.
     """
     lines = []
-    for (messages, answer, thought), tool in ((example, row.tool) for row in rows for example in row.examples()):
+    for messages, answer, thought, tool in (example for row in rows for example in row.examples()):
         said = answer_message(answer, calls=bool(tool)) | ({"reasoning_content": thought} if thought else {})
         *prompt, completion = as_template_reads([*messages, said], tool)
         lines.append(json.dumps({"prompt": prompt, "completion": [completion], **template_tools(tool)}, ensure_ascii=False))

@@ -110,6 +110,8 @@ class Example(NamedTuple):
     answer: str
     thought: str = ""
     """The thought to learn before the answer; empty if there is none."""
+    tool: str = ""
+    """The tool whose call the answer is; see `Row.tool`."""
 
 
 Thoughts = Callable[[Sequence[Mapping[str, Any]], Sequence[str]], str]
@@ -175,9 +177,9 @@ class Row:
         thoughts = self.thoughts or ("",) * len(self.labels)
         for number, (label, thought) in enumerate(zip(self.labels, thoughts, strict=True)):
             if label:
-                yield Example(self.messages[:number], label, thought)
+                yield Example(self.messages[:number], label, thought, self.tool)
                 if also_without and thought:
-                    yield Example(self.messages[:number], label)
+                    yield Example(self.messages[:number], label, tool=self.tool)
 
 
 def rows_of(

@@ -201,7 +201,7 @@ def within_window(rows: Sequence[Row], model: Any, tokenizer: Any) -> list[Row]:
         texts = [*(message["content"] for message in row.messages), *row.thoughts]
         most = sum(len(text.encode()) + MOST_MARKERS for text in texts)
         short = most <= window and not row.tool
-        return short or Conversation.of(tokenizer, row.examples(), tool=row.tool).length <= window
+        return short or Conversation.of(tokenizer, row.examples()).length <= window
 
     kept = [row for row in rows if fits(row)]
     if not kept:

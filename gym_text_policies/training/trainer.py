@@ -212,7 +212,7 @@ def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bo
 
     def collate(batch: list[Row]) -> dict[str, Any]:
         conversations = [
-            Conversation.of(tokenizer, row.examples(also_without=also_without), learn_thoughts=learn_thoughts, tool=row.tool)
+            Conversation.of(tokenizer, row.examples(also_without=also_without), learn_thoughts=learn_thoughts)
             for row in sorted(batch, key=lambda row: row.environment)
         ]
         for conversation in conversations:

@@ -217,7 +217,7 @@ def _read(rows: Sequence[Row], model: Any, tokenizer: Any, config: CombineConfig
 
     tree = Tree()
     for row in random.Random(config.seed).sample(rows, len(rows)):
-        conversation = Conversation.of(tokenizer, row.examples(), tool=row.tool)
+        conversation = Conversation.of(tokenizer, row.examples())
         conversation.check_window(window_of(model.config))
         yield conversation
         tree.graft(conversation.tree)

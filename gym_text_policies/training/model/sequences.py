@@ -50,17 +50,16 @@ class Conversation:
     decisions: list[DecisionNodes] = field(default_factory=list)
 
     @classmethod
-    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True, tool: str = "") -> Conversation:
+    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True) -> Conversation:
         """Return a conversation of prompts with one answer each, as `Row.examples` yields them.
 
         Args:
             tokenizer: The model's tokenizer.
             examples: The prompts and answers, with the thoughts between them.
             learn_thoughts: Whether the tokens of thoughts count as tokens of the answers. If not, the model only reads them.
-            tool: The tool whose calls the answers are; see `Row.tool`.
         """
         conversation = cls()
-        for messages, answer, thought in examples:
+        for messages, answer, thought, tool in examples:
             conversation.add(tokenizer, messages, [answer], thought=thought, learn_thoughts=learn_thoughts, tool=tool)
         return conversation
 
