@@ -147,7 +147,7 @@ def command_line_page() -> str:
     """Return the page of all commands, made from their parsers."""
     parts = [
         "# Command line\n\nThis page is made from the code: each section is the `--help` of a command.\n",
-        "Exit status: 0; 1 if a run could not go on or had only errors; 2 for a usage error; 130 after Ctrl-C.\n",
+        "Exit status: 0; 1 if a run could not go on or had only errors; 2 for a usage error; 130 after Ctrl-C or SIGTERM.\n",
         'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success, 1 for a run that could not continue or whose episodes all ended in an error, 2 for a mistake
-        of the user, 130 after Ctrl-C.
+        of the user, 130 after Ctrl-C or SIGTERM.
     """
     prepare_streams()
     handler = logging.StreamHandler(sys.stderr)
@@ -83,7 +84,13 @@ def _kept(config: Any) -> str:
 
 
 def console() -> None:
-    """Run `main` and exit at once: a thread that waits for a model must not delay the exit."""
+    """Run `main` and exit at once: a thread that waits for a model must not delay the exit.
+
+    SIGTERM, by which clusters end a job, does what Ctrl-C does. Where several processes train together, it still ends each at once:
+    ``torchrun`` sends it to those that wait for one that has died.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

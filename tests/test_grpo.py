@@ -238,7 +238,8 @@ def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(
         train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))
 
 
-def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_ctrl_c_or_sigterm_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path, number):
     options = ["--environments=BabyAIText-v0?task=goto", "--dev-every=0", f"--model={tiny_model}", f"--folder={tmp_path}/run"]
     process = subprocess.Popen([sys.executable, "-m", "gym_text_policies.cli", "grpo", *options], stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -246,7 +247,7 @@ def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp
     while b"Iterations:" not in error:
         error += (read := process.stderr.read(1))
         assert read, error
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130 and b"Traceback" not in error
     assert error.decode().endswith(f"Stopped. Nothing is kept: {tmp_path}/run has no checkpoint yet.\n")

@@ -282,22 +282,40 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_from_its_last_checkpoin
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(tiny_model, tmp_path):
+def stopped(model, tmp_path, number, **arguments):
+    """Train in a process until a signal stops it after its fourth step; return the command, and the steps of its checkpoint."""
     write_rows(examples(), tmp_path / "rows")
     folder = tmp_path / "run"
-    command = ["sft", "--data", str(tmp_path / "rows"), "--folder", str(folder), "--model", tiny_model, "--schedule", "constant"]
+    command = ["sft", "--data", str(tmp_path / "rows"), "--folder", str(folder), "--model", model, "--schedule", "constant"]
     command += ["--epochs", "10000", "--save-steps", "10000"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gym_text_policies.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "gym_text_policies.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **arguments,
     )
     lines = iter(process.stdout)
     assert sum("loss" in next(lines) for _ in range(4)) == 4  # a line for each step
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130 and "Traceback" not in error, error
     kept = Path(last_checkpoint(folder))
     steps = int(kept.name.partition("-")[2])
     assert steps >= 4 and error.endswith(f"Stopped. The checkpoint {kept} is kept; the same command goes on from there.\n")
+    return command, steps
+
+
+def test_a_clusters_sigterm_keeps_a_checkpoint_too_also_of_a_job_in_the_background(tiny_model, tmp_path):
+    def in_background():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts such a job
+
+    stopped(tiny_model, tmp_path, signal.SIGTERM, preexec_fn=in_background)
+
+
+def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(tiny_model, tmp_path):
+    folder = tmp_path / "run"
+    command, steps = stopped(tiny_model, tmp_path, signal.SIGINT)
     resumed = ["--max-steps", str(steps + 2)]
     assert cli.main([*command, *resumed]) == 0
     command[command.index("--folder") + 1] = str(tmp_path / "straight")

@@ -176,28 +176,32 @@ def make_trainer(
 def stopping_at_a_step(trainer: Any) -> Iterator[None]:
     """While the block runs, Ctrl-C ends training after the present step, with a checkpoint. A second Ctrl-C ends training at once.
 
+    So does SIGTERM where it is handled as Ctrl-C is, as in commands.
+
     This holds in the main thread of a single process. Several processes would stop at different steps and wait for each other. So
     with several processes Ctrl-C does what it did before.
 
     Raises:
-        KeyboardInterrupt: When training has ended after Ctrl-C.
+        KeyboardInterrupt: When training has ended after Ctrl-C or SIGTERM.
     """
-    before = signal.getsignal(signal.SIGINT)
     can_handle = threading.current_thread() is threading.main_thread() and process_count() == 1
-    if not can_handle or before is not signal.default_int_handler:
-        yield
-        return
+    before = signal.default_int_handler
+    stops = [number for number in (signal.SIGINT, signal.SIGTERM) if can_handle and signal.getsignal(number) is before]
+
+    def handle(handler: Any) -> None:
+        for number in stops:
+            signal.signal(number, handler)
 
     def request_stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, before)
+        handle(before)
         trainer.asked_to_stop = True
-        _logger.info("Stopping after this step, with a checkpoint. Another Ctrl-C stops at once, without a checkpoint.")
+        _logger.info("Stopping after this step, with a checkpoint. Another Ctrl-C or SIGTERM stops at once, without a checkpoint.")
 
-    signal.signal(signal.SIGINT, request_stop)
+    handle(request_stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        handle(before)
     if trainer.asked_to_stop:
         raise KeyboardInterrupt
 
