@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import httpx
 from fastapi import FastAPI
-from fastmcp.server.http import HostOriginGuardMiddleware
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import McpError
@@ -187,9 +186,6 @@ def _speaks_mcp(request: Request) -> bool:
 def add_mcp(app: FastAPI, name: str, spec: TextSpec, limits: Limits) -> None:
     """Let clients of MCP play over ``/mcp`` of OpenEnv's application.
 
-    Against DNS rebinding, a server at a loopback address refuses requests whose ``Host`` or ``Origin`` is another machine.
-    Elsewhere every request with an ``Origin`` is refused, because a browser sent it.
-
     Args:
         app: OpenEnv's application.
         name: The environment's id.
@@ -205,4 +201,4 @@ def add_mcp(app: FastAPI, name: str, spec: TextSpec, limits: Limits) -> None:
             yield state
 
     app.router.lifespan_context = lifespan
-    app.add_middleware(_McpMiddleware, mcp=HostOriginGuardMiddleware(transport, allowed_origins=()))
+    app.add_middleware(_McpMiddleware, mcp=transport)

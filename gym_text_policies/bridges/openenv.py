@@ -34,7 +34,7 @@ from gym_text_policies.bridges.answers import told
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.mcp_http import add_mcp
 from gym_text_policies.bridges.mcp_tools import tools_of
-from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
+from gym_text_policies.bridges.serving import Limits, LimitsMiddleware, OriginMiddleware
 from gym_text_policies.json_data import check_json, plain
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY
@@ -288,6 +288,7 @@ def create_app(
     app.state.limits = limits
     add_mcp(app, name, game.spec, limits)
     app.add_middleware(LimitsMiddleware, limits=limits)
+    app.add_middleware(OriginMiddleware)
     for error in (UsageError, StepOrderError):
         app.add_exception_handler(error, _bad_request)
     app.add_exception_handler(RequestValidationError, _unprocessable)

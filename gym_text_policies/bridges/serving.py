@@ -1,7 +1,8 @@
 """The limits of a served environment, the middleware that enforces them, and the server.
 
 OpenEnv limits the number of sessions, and uvicorn the bytes of a message. `LimitsMiddleware` answers malformed messages, closes
-idle sessions, and limits the bytes of HTTP bodies. `WithDeadline` limits the time that a request may take to arrive.
+idle sessions, and limits the bytes of HTTP bodies. `OriginMiddleware` refuses what web pages send. `WithDeadline` limits
+the time that a request may take to arrive.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from gym_text.errors import UsageError, check_int, import_extra
 
@@ -100,9 +103,7 @@ class LimitsMiddleware:
         if scope["type"] == "websocket":
             receive = functools.partial(self._receive, scope["path"], receive, send)
         elif scope["type"] == "http" and (refusal := self._refuse(dict(scope["headers"]))) is not None:
-            status, detail = refusal
-            await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
-            await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+            await _refuse(scope, send, *refusal)
             return
         await self._app(scope, receive, send)
 
@@ -129,6 +130,43 @@ class LimitsMiddleware:
             if error is None:
                 return message
             await send(_error(*error))
+
+
+class OriginMiddleware:
+    """ASGI middleware that refuses requests and WebSockets of browsers: those with an ``Origin``, which clients do not send.
+
+    So no web page can play, not even one whose name was made to lead to this server (DNS rebinding). A page of this machine can, if
+    ``Origin`` and ``Host`` are both ``localhost`` or a loopback address.
+    """
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Callable[[], Any], send: Callable[[Message], Any]) -> None:
+        """Serve one connection or request."""
+        headers = dict(scope.get("headers", ()))
+        origin = headers.get(b"origin")
+        if origin is None or (_is_loopback(origin) and _is_loopback(b"//" + headers.get(b"host", b""))):
+            await self._app(scope, receive, send)
+        else:
+            page = _shown(origin.decode("latin-1"))
+            await _refuse(scope, send, 403, f"origin: expected a client that is no web page, or one of this machine; got {page}.")
+
+
+def _is_loopback(url: bytes) -> bool:
+    try:
+        name = urlsplit(url.decode("latin-1")).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def _refuse(scope: Message, send: Callable[[Message], Any], status: int, detail: str) -> None:
+    """Answer a request, or the beginning of a WebSocket, by a status and what is wrong."""
+    kind = "websocket.http" if scope["type"] == "websocket" else "http"
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": json.dumps({"detail": detail}).encode()})
 
 
 def _error(code: str, message: str) -> Message:

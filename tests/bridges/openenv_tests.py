@@ -489,6 +489,32 @@ def test_the_command_serves_until_it_is_told_to_end(how):
         assert process.wait(timeout=60) == 130
 
 
+@pytest.mark.parametrize("route", ["GET /health", "POST /reset", "POST /mcp", "POST /mcp of MCP", "GET /ws"])
+def test_a_web_page_of_another_machine_can_neither_play_nor_take_a_session(goto, route):
+    method, path = route.split()[:2]
+    headers = {"accept": "application/json, text/event-stream" if "MCP" in route else "*/*"}
+    body = {"jsonrpc": "2.0", "id": 0, "method": "openenv/session/create", "params": {}} if path == "/mcp" else {}
+    if "MCP" in route:
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        body |= {"method": "initialize", "params": about}
+    if path == "/ws":
+        headers |= {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+        headers |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+    def status(**sent):
+        arguments = {"json": body} if method == "POST" else {}
+        with requests.request(method, goto + path, headers=headers | sent, timeout=60, stream=True, **arguments) as answer:
+            return answer.status_code
+
+    served = 101 if path == "/ws" else 200
+    here = ("http://localhost:6274", "https://127.0.0.1", "http://[::1]:80")
+    assert [status(), status(host="a.name.example"), *(status(origin=origin) for origin in here)] == [served] * 5
+    pages = ("http://other.example", "null", "", "https://127.0.0.1.example", "http://[x")
+    assert [status(origin=origin) for origin in pages] == [403] * 5
+    assert status(host="rebound.example:80", origin="http://rebound.example:80") == 403
+    assert status(host="a.name.example", origin="http://localhost") == 403
+
+
 def test_a_limit_that_is_none_is_refused():
     with pytest.raises(UsageError, match="max_sessions: expected an integer from 1"):
         Limits(max_sessions=0)
