@@ -128,7 +128,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
                 trace.record_reward("score", conversation.score)
                 trace.record_metrics({**conversation.metrics, "score": conversation.score})
         finally:
-            conversation.close()
+            await asyncio.to_thread(conversation.close)  # it waits for a step that is being played
 
 
 class PlayerHarness(vf.Harness[vf.HarnessConfig]):

@@ -48,7 +48,7 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         try:
             return await self._played(game, sampling_params)
         finally:
-            game.close()
+            await asyncio.to_thread(game.close)  # it waits for a step that is being played
 
     async def _played(self, game: Any, sampling_params: dict[str, Any]) -> AgentLoopOutput:
         most, request = self.rollout_config.response_length, uuid4().hex

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import sys
+import threading
 from importlib.metadata import distribution
 
 import hydra
@@ -165,6 +166,16 @@ def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenize
     skyrl_gym.make("gym_text", env_config={}, extras=level).close()
     output, _ = played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
     assert output.extra_fields["reward_extra_info"]["steps"] == 3
+
+
+def test_a_game_begins_is_played_and_is_closed_outside_of_the_thread_of_verls_event_loop(tokenizer):
+    from bridges.noting import closers, threads
+
+    threads.clear()
+    closers.clear()
+    level = {"environment": "Noting-v0?task=goto", "fold": "train", "seed": 0}
+    played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
+    assert threads and closers and threading.get_ident() not in threads | closers
 
 
 def test_an_episode_that_verl_cancels_while_it_begins_is_closed(tokenizer):

@@ -1,4 +1,4 @@
-"""BabyAI's game, which notes the threads in which it begins and is played, and when it is closed."""
+"""BabyAI's game, which notes the threads in which it begins, is played and is closed, and when it is closed."""
 
 import threading
 
@@ -7,7 +7,9 @@ import gymnasium as gym
 from gym_text.babyai.env import BabyAITextEnv
 
 threads: set[int] = set()
-"""Identifiers of the threads."""
+"""Identifiers of the threads in which it begins and is played."""
+closers: set[int] = set()
+"""Identifiers of the threads in which it is closed."""
 began, may_begin, closed = threading.Event(), threading.Event(), threading.Event()
 """Set when a reset begins; a reset waits for the second one, which is set unless a test clears it; set when a game is closed."""
 may_begin.set()
@@ -18,6 +20,7 @@ class Noting(BabyAITextEnv):
 
     def close(self):
         super().close()
+        closers.add(threading.get_ident())
         closed.set()
 
     def reset(self, *, seed=None, options=None):

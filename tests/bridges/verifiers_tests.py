@@ -9,7 +9,7 @@ from pathlib import Path
 
 import llama_server
 import pytest
-from bridges.noting import threads
+from bridges.noting import closers, threads
 from pydantic import ValidationError
 from serving import serving
 
@@ -65,10 +65,11 @@ def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
     assert all(one == other for one, other in groups) and len({one for one, _ in groups}) == 2
 
 
-def test_a_game_begins_and_is_played_outside_of_the_thread_of_verifiers_event_loop(served, tmp_path):
+def test_a_game_begins_is_played_and_is_closed_outside_of_the_thread_of_verifiers_event_loop(served, tmp_path):
     threads.clear()
+    closers.clear()
     (episode,) = evaluate(tmp_path, served, "--env.taskset.environment", "Noting-v0?task=goto", "-n", "1")
-    assert episode["ok"] and threads and threading.get_ident() not in threads
+    assert episode["ok"] and threads and closers and threading.get_ident() not in threads | closers
 
 
 def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_path):
