@@ -45,26 +45,18 @@ class _Game:
         Raises:
             McpError: If OpenEnv answers with an error, as it does if all its sessions are in use.
         """
-        session = await self._session()
-        try:
-            return await self._post(method, session_id=session, **params)
-        except McpError as error:
-            if not _tells_no_session(error):
-                raise
-        if self._id == session:
-            self._id = None
-        return await self._post(method, session_id=await self._session(), **params)
+        while True:
+            session = await self._session()
+            if (result := await self._post(method, session_id=session, **params)) is not None:
+                return result
+            if self._id == session:
+                self._id = None
 
     async def close(self) -> None:
         """End the session, and close its game, unless OpenEnv has done so."""
         session, self._id = self._id, None
-        if session is None:
-            return
-        try:
+        if session is not None:
             await self._post("openenv/session/close", session_id=session)
-        except McpError as error:
-            if not _tells_no_session(error):
-                raise
 
     async def _session(self) -> str:
         async with self._lock:
@@ -75,16 +67,15 @@ class _Game:
             return self._id
 
     async def _post(self, method: str, **params: Any) -> Any:
+        """Return the result; None if OpenEnv has no such session, as when it has ended one that was idle."""
         answer = await self._client.post(_OPENENV, json={"jsonrpc": "2.0", "id": 0, "method": method, "params": params})
         reply = answer.raise_for_status().json()
-        if "error" in reply:
-            raise McpError(ErrorData.model_validate(reply["error"]))
-        return reply["result"]
-
-
-def _tells_no_session(error: McpError) -> bool:
-    """Whether OpenEnv has no such session, as when it has ended one that was idle."""
-    return str(error.error.message).startswith(_UNKNOWN_SESSION)
+        if "error" not in reply:
+            return reply["result"]
+        error = ErrorData.model_validate(reply["error"])
+        if error.message.startswith(_UNKNOWN_SESSION):
+            return None
+        raise McpError(error)
 
 
 def _server_of(name: str, spec: TextSpec, client: httpx.AsyncClient) -> Any:
