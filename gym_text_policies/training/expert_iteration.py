@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig, SearchOptions
-from gym_text_policies.policies.lookahead import Method
+from gym_text_policies.policies.lookahead import Method, mixed_prior
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
@@ -202,28 +201,28 @@ def _played(
     """Return, for each decision that is learnt, the candidates' prior and the action's index, and what makes learning's prior."""
     import torch
 
-    priors, actions, num_valid = [], [], []
+    priors, shares, actions = [], [], []
     for trajectory, of_steps in zip(trajectories, targets, strict=True):
         for step, candidates, action, target in zip(
             trajectory.episode.steps, trajectory.candidates, trajectory.actions, of_steps, strict=True
         ):
             if target:
                 prior = step.decision.probabilities or candidates
-                priors.append({name: prior[name] for name in candidates})
+                total = sum(prior[name] for name in candidates)  # less than 1 where improbable actions are no candidates
+                priors.append({name: prior[name] / total for name in candidates})
+                shares.append((config.uniform_share or 0.0) * len(candidates) / len(prior) / total)  # of the candidates' prior
                 actions.append(action)
-                num_valid.append([len(prior)])
-    played, even = play_of(priors), (config.uniform_share or 0.0) / torch.tensor(num_valid)  # (B, A), (B, 1)
-    of_candidates = played.sum(1, keepdim=True)  # (B, 1): less than 1 where improbable actions are no candidates
-    power = config.temperature / (1.0 if config.prior_temperature is None else config.prior_temperature)
+    temperature = (1.0 if config.prior_temperature is None else config.prior_temperature) / config.temperature
 
     def prior_of(rows: list[int], log_probs: Tensor) -> Tensor:
-        """Return learning's log-probabilities, of shape (b, A), as `mixed_prior` makes the search's prior of play's."""
-        is_candidate = log_probs > -math.inf
-        by_model = of_candidates[rows] - even[rows] * is_candidate.sum(1, keepdim=True)
-        mixed = by_model * (power * log_probs).softmax(1) + even[rows]
-        return (mixed / of_candidates[rows]).log().masked_fill(~is_candidate, -math.inf)
+        """Return the logarithms of the priors that the search would make of learning's log-probabilities, of shape (b, A)."""
+        mixed = []
+        for row, padded in zip(rows, log_probs.exp().tolist(), strict=True):
+            probabilities = dict(zip(priors[row], padded, strict=False))
+            mixed.append(mixed_prior(probabilities, list(probabilities), temperature, shares[row]))
+        return play_of(mixed).log()
 
-    return played / of_candidates, torch.tensor(actions), prior_of
+    return play_of(priors), torch.tensor(actions), prior_of
 
 
 def run(config: ExpertIterationConfig) -> str:
