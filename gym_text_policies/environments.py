@@ -174,19 +174,21 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
     return functools.partial(make_environment, env_id, **arguments)
 
 
-def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
+def make_environment(name: str, **arguments: Any) -> gym.Env[Any, Any]:
     """Make an environment that a language model can play; one without text observations is wrapped in `DescribeObservation`.
 
     A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment that is registered without a step limit
     gets the limit of its description.
 
     Args:
-        env_id: A registered id.
-        arguments: Of `gym.make`, and of the environment.
+        name: See `parse_environment`.
+        arguments: Of `gym.make`, and of the environment; those in the name replace them.
 
     Raises:
-        UsageError: If it has no description, or does not take the arguments.
+        UsageError: If there is no such environment, it has no description, or it does not take the arguments.
     """
+    env_id, named = parse_environment(name)
+    arguments |= named
     if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # -1 is no limit in Gymnasium
         check_int("max_episode_steps", most, 1, MOST_STEPS)
     fold = None if takes(env_id, "fold") else arguments.pop("fold", None)

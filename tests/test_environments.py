@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.environments import environment_maker, level_id, parse_environment
+from gym_text_policies.environments import environment_maker, level_id, make_environment, parse_environment
 from gym_text_policies.policy import environment_config
 
 
@@ -33,10 +33,10 @@ def test_a_name_that_means_nothing_is_refused(name, message):
 
 
 def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
-    env = environment_maker("BabyAIText-v0?task=goto&fold=dev&max_episode_steps=7", fold="test", expert="off")()
-    arguments = environment_config(env)["kwargs"]
-    assert arguments == {"task": "goto", "fold": "dev", "expert": "off"}
-    assert env.spec.max_episode_steps == 7
+    name, defaults = "gym_text:BabyAIText-v0?task=goto&fold=dev&max_episode_steps=7", {"fold": "test", "expert": "off"}
+    for env in (environment_maker(name, **defaults)(), make_environment(name, **defaults)):
+        assert environment_config(env)["kwargs"] == {"task": "goto", "fold": "dev", "expert": "off"}
+        assert env.spec.max_episode_steps == 7
     with pytest.raises(UsageError, match="Did you mean 'num_dists'"):
         environment_maker("BabyAIText-v0?num_dist=2")
     with pytest.raises(UsageError, match="num_dists: expected an integer"):
