@@ -117,7 +117,7 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
     write_rows(gold, tmp_path / "rows")
     assert read_rows(tmp_path / "rows", policy_of(gold)) == list(gold)
     with pytest.raises(UsageError, match=r"expected rows with the prompt .*'words'\); got .*'calls'\)"):
-        read_rows(tmp_path / "rows", dataclasses.replace(policy_of(gold), mode="choose"))
+        read_rows(tmp_path / "rows", dataclasses.replace(policy_of(gold), mode="choose", strategy="chat"))
     with pytest.raises(UsageError, match=r"expected rows of one prompt; .* Collect them with one strategy and mode\."):
         policy_of([gold[0], dataclasses.replace(gold[1], tool="")])
     record = dataclasses.asdict(gold[0])

@@ -8,7 +8,7 @@ from experts import WITHOUT
 
 import gym_text  # noqa: F401
 from gym_text_policies import ScriptedBackend, load_policy
-from gym_text_policies.prompts import STRATEGIES
+from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGIES
 
 FOLDER = Path(__file__).parent / "prompts"
 IDS = sorted(
@@ -28,7 +28,8 @@ def prompts(strategy):
         shown = {"shots": 1} if strategy in ("few_shot", "retrieval") else {}
         if shown and env_id in WITHOUT:
             continue  # there is nobody whose episodes could be shown
-        policy = load_policy(backend, env, strategy=strategy, history=2, with_reward=True, **shown)
+        mode = "tool" if strategy in TOOL_STRATEGIES else "text"
+        policy = load_policy(backend, env, strategy=strategy, mode=mode, history=2, with_reward=True, **shown)
         env = policy.wrap(env)
         obs, info = env.reset(seed=0)
         spec = env.get_wrapper_attr("text_spec")
@@ -36,7 +37,7 @@ def prompts(strategy):
             obs, *_, info = env.step(spec.encode(info.get("gold_action") or obs["valid_actions"][0], obs))
         policy(obs)
         for message in asked[-1]:
-            parts.append(f"######## {env_id}, {message['role']}\n{message['content']}\n")
+            parts.append(f"######## {env_id}, {message['role']}\n{message.get('call', message['content'])}\n")
         env.close()
     return "\n".join(parts)
 

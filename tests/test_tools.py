@@ -5,7 +5,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.wrappers import History
-from gym_text_policies import LLMPolicy, load_policy, rollout
+from gym_text_policies import LLMPolicy, cli, load_policy, rollout
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
 from gym_text_policies.environments import environment_maker
@@ -110,6 +110,18 @@ def test_a_short_history_keeps_the_last_calls():
 def test_a_strategy_that_thinks_is_refused():
     with gym.make("BabyAIText-v0") as env, pytest.raises(UsageError, match="expected one whose answer is an action alone"):
         LLMPolicy(ScriptedBackend(["drop"]), env.get_wrapper_attr("text_spec"), mode="tool", strategy="reasoning")
+
+
+@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+@pytest.mark.parametrize("strategy", ["tool", "tool_short"])
+def test_a_strategy_that_asks_for_calls_is_refused_in_other_modes_wherever_it_is_given(mode, strategy, tmp_path, capsys):
+    message = f"strategy: expected one for answers in words, as in 'chat'; got '{strategy}', which asks for calls of a tool"
+    with gym.make("BabyAIText-v0") as env, pytest.raises(UsageError, match=message):
+        load_policy(ScriptedBackend(["drop"]), env, mode=mode, strategy=strategy)
+    words = ["--environments", GOTO, "--strategy", strategy, "--folder", str(tmp_path / "run")]
+    assert cli.main(["bench", "--models", "scripted:drop", "--modes", mode, *words]) == 2
+    assert cli.main(["collect", "--mode", mode, *words]) == 2
+    assert capsys.readouterr().err.count(message) == 2
 
 
 def test_a_history_without_whole_observations_is_refused():

@@ -17,7 +17,7 @@ from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
-from gym_text_policies.prompts import TOOL_STRATEGIES, Prompt
+from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Message
 
 T = TypeVar("T")
@@ -31,14 +31,10 @@ def prompt_of(strategy: str, *, calls: bool = False) -> Prompt:
         calls: Whether the player answers by calls of a tool.
 
     Raises:
-        UsageError: If there is no such strategy, it shows examples, which the bridges do not collect, or it asks for calls where
-            there is no tool.
+        UsageError: If there is no such strategy, it shows examples, which the bridges do not collect, or it asks for other answers.
     """
     prompt = Prompt(strategy)
-    if strategy in TOOL_STRATEGIES and not calls:
-        raise UsageError(
-            f"strategy: expected one for answers in words, as in 'chat'; got {strategy!r}, which asks for calls of a tool."
-        )
+    prompt.check_answers(calls=calls)
     if prompt.uses_examples:
         raise UsageError(f"strategy: expected one that shows no examples; got {strategy!r}.")
     return prompt

@@ -142,9 +142,8 @@ def player(
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
-    if prompt_of(strategy, calls=mode == "tool").thinks and mode == "tool":
-        raise UsageError(f"strategy: expected one that does not think, in mode tool; got {strategy!r}.")
-    Tally(max_unusable)  # a number that is none is told before anything is played
+    prompt_of(strategy, calls=mode == "tool")
+    Tally(max_unusable)  # what is wrong is told before anything is played
     limit = {} if max_steps is None else {"max_episode_steps": max_steps}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:

@@ -54,9 +54,10 @@ def training_prompt(policy: PolicyConfig) -> Prompt:
     """Return the renderer of a policy's prompts.
 
     Raises:
-        UsageError: If the strategy shows examples: training data has none.
+        UsageError: If the strategy shows examples, which training data has none of, or asks for other answers than the mode.
     """
     prompt = Prompt(policy.strategy or "", with_reward=bool(policy.with_reward))
+    prompt.check_answers(calls=policy.mode == "tool")
     if prompt.uses_examples:
         raise UsageError(f"strategy {policy.strategy!r}: expected one without examples, as in 'chat' or 'zero_shot'.")
     return prompt

@@ -91,11 +91,7 @@ class LLMPolicy(Policy):
         self._mode: Mode = given["mode"]
         if self._mode == "choose":
             check_lists_actions(spec, "mode 'choose'")
-        if self._mode == "tool" and self._thinks:
-            raise UsageError(
-                f"strategy {given['strategy']!r}: expected one whose answer is an action alone, as the tool of mode 'tool' takes "
-                "nothing else; this one also asks for thoughts. For these take mode 'json', or a model that thinks by itself."
-            )
+        self._prompt.check_answers(calls=self._mode == "tool")
         if self._prompt.needs_names:
             check_lists_actions(spec, f"strategy {given['strategy']!r}")
         self._history: Depth = given["history"]

@@ -80,6 +80,24 @@ class Prompt:
         """Return this prompt, which never changes."""
         return self
 
+    def check_answers(self, *, calls: bool) -> None:
+        """Raise `UsageError` if the template asks for other answers than those that are given.
+
+        Args:
+            calls: Whether the answers are calls of a tool, as in mode ``tool``, and no words.
+        """
+        strategy = self.config["strategy"]
+        if calls and self.thinks:
+            raise UsageError(
+                f"strategy: expected one whose answer is an action alone, as the tool of mode 'tool' takes nothing else; got "
+                f"{strategy!r}, which also asks for thoughts. For these take mode 'json', or a model that thinks by itself."
+            )
+        if strategy in TOOL_STRATEGIES and not calls:
+            raise UsageError(
+                f"strategy: expected one for answers in words, as in 'chat'; got {strategy!r}, which asks for calls of a tool, as "
+                "mode 'tool' has them."
+            )
+
     def _answer(self) -> dict[str, str]:
         """Return the fields of an answer and their meanings, in order; the last is ``action``."""
         if "answer" not in self._template.blocks:
