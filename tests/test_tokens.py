@@ -40,6 +40,21 @@ def test_ordinary_messages_have_the_tokens_of_the_chat_template(tokenizer):
         assert prompt_tokens(tokenizer, messages) == plain(tokenizer, messages)
 
 
+def test_a_chat_that_grows_is_tokenised_where_it_grows(tokenizer, monkeypatch):
+    """Two chats that begin alike take turns, and one goes back to earlier turns: the tokens are those of the whole text."""
+    seen = []
+    call = type(tokenizer).__call__
+    monkeypatch.setattr(type(tokenizer), "__call__", lambda self, text, **named: seen.append(text) or call(self, text, **named))
+    texts = [f"\n You see a door {number} . \n\n" if number % 2 else f" go {number}\n" for number in range(1, 42)]
+    chats = [chat("Play.", *texts[:count]) for count in range(1, 42, 2)]
+    others = [chat("Play.", *texts[:7], "Something else.", *texts[7:count]) for count in range(7, 42, 2)]
+    for messages in (*(one for pair in zip(chats, others, strict=False) for one in pair), *chats[:5:-3], chat("Play", "here")):
+        seen.clear()
+        tokens = prompt_tokens(tokenizer, messages)
+        assert sum(map(len, seen)) < 400 or len(messages) < 12, "only the last turns are read"
+        assert tokens == plain(tokenizer, messages)
+
+
 def test_what_a_game_says_cannot_begin_or_end_a_turn(tokenizer):
     special = set(tokenizer.all_special_ids) | {3, 5}
     honest = prompt_tokens(tokenizer, chat("Play.", "A note.", "go", "Well?"))

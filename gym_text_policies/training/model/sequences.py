@@ -48,6 +48,9 @@ class Conversation:
 
     tree: Tree = field(default_factory=Tree)
     decisions: list[DecisionNodes] = field(default_factory=list)
+    _prompt: list[int] = field(default_factory=list, repr=False, compare=False)
+    """Tokens of the last prompt, with which the next one often begins."""
+    _prompt_end: int = field(default=-1, repr=False, compare=False)
 
     @classmethod
     def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True) -> Conversation:
@@ -82,7 +85,7 @@ class Conversation:
         """
         calls = row_calls(tokenizer, tool, think=bool(thought)) if tool else None
         place = calls.place if calls else format_of(tokenizer).place(bool(thought))
-        start = self.tree.grow(-1, prompt_tokens(tokenizer, messages, place))[-1]
+        start = self._read(prompt_tokens(tokenizer, messages, place))
         between: list[int] = []
         if thought:
             markers = (template_tokens(tokenizer, text) for text in (place.thought_open, place.thought_close))
@@ -97,6 +100,13 @@ class Conversation:
             path = zip([thinking[-1], *self.tree.grow(thinking[-1], tokens)], [*tokens, end], strict=True)
             paths.append((*(zip(thinking, between, strict=False) if learn_thoughts else ()), *path))
         self.decisions.append(DecisionNodes(thinking[-1], tuple(paths)))
+
+    def _read(self, prompt: list[int]) -> int:
+        """Add a prompt's tokens, and return the node of the last one."""
+        same = len(self._prompt) if prompt[: len(self._prompt)] == self._prompt else 0
+        nodes = self.tree.grow(self._prompt_end if same else -1, prompt[same:])
+        self._prompt, self._prompt_end = prompt, nodes[-1] if nodes else self._prompt_end
+        return self._prompt_end
 
     def check_window(self, window: int) -> None:
         """Raise `UsageError` if the conversation is longer than the model's window."""
