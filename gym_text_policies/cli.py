@@ -89,7 +89,7 @@ def console() -> None:
     SIGTERM, by which clusters end a job, does what Ctrl-C does. Where several processes train together, it still ends each at once:
     ``torchrun`` sends it to those that wait for one that has died.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = main()
     sys.stdout.flush()

@@ -174,7 +174,7 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
     return functools.partial(make_environment, env_id, **arguments)
 
 
-def make_environment(name: str, **arguments: Any) -> gym.Env[Any, Any]:
+def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
     """Make an environment that a language model can play; one without text observations is wrapped in `DescribeObservation`.
 
     A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment that is registered without a step limit

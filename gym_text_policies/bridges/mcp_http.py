@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import McpError
-from mcp.types import PARSE_ERROR, CallToolResult, ErrorData, TextContent, Tool
+from mcp.types import INTERNAL_ERROR, PARSE_ERROR, CallToolResult, ErrorData, TextContent, Tool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
@@ -45,12 +45,13 @@ class _Game:
         Raises:
             McpError: If OpenEnv answers with an error, as it does if all its sessions are in use.
         """
-        while True:
+        for _ in range(2):
             session = await self._session()
             if (result := await self._post(method, session_id=session, **params)) is not None:
                 return result
             if self._id == session:
                 self._id = None
+        raise McpError(ErrorData(code=INTERNAL_ERROR, message="OpenEnv does not know the session that it has just begun."))
 
     async def close(self) -> None:
         """End the session, and close its game, unless OpenEnv has done so."""

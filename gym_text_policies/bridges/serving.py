@@ -133,10 +133,11 @@ class LimitsMiddleware:
 
 
 class OriginMiddleware:
-    """ASGI middleware that refuses requests and WebSockets of browsers: those with an ``Origin``, which clients do not send.
+    """ASGI middleware that refuses requests and WebSockets with an ``Origin``, which browsers send and clients do not.
 
-    So no web page can play, not even one whose name was made to lead to this server (DNS rebinding). A page of this machine can, if
-    ``Origin`` and ``Host`` are both ``localhost`` or a loopback address.
+    So no web page can play, not even one whose name was made to lead to this server (DNS rebinding): browsers send an ``Origin``
+    with every POST, DELETE and WebSocket. Such a page can read what a GET tells: the server's health and its schemas. A page of
+    this machine can play, if ``Origin`` and ``Host`` are both ``localhost`` or a loopback address.
     """
 
     def __init__(self, app: Callable[..., Any]) -> None:

@@ -50,8 +50,12 @@ def run(config: MakeGamesConfig) -> str:
     jobs = [(levels, seed) for fold in config.folds for levels, seed in _wanted(config, fold)]
     tqdm = import_extra("tqdm", "bench").tqdm
     with ProcessPoolExecutor(min(config.workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        done = as_completed([pool.submit(levels.file, seed) for levels, seed in jobs])
-        files = [future.result() for future in tqdm(done, total=len(jobs), unit="level", disable=None)]
+        try:
+            done = as_completed([pool.submit(levels.file, seed) for levels, seed in jobs])
+            files = [future.result() for future in tqdm(done, total=len(jobs), unit="level", disable=None)]
+        except BaseException:  # Ctrl-C as well: else all other levels would be made first
+            pool.shutdown(cancel_futures=True)
+            raise
     folders = sorted({str(file.parents[1]) for file in files})
     return f"{len(files)} levels are in\n" + "\n".join(folders)
 

@@ -3,6 +3,7 @@
 ::
 
     rendering     messages -> text, as the model's chat template writes it
+    encoding      text -> tokens; of a chat that grows only what is new is tokenised
     tokens        messages -> tokens
     tree          tokens of several texts -> one tree, in which a common start is computed once
     attention     several trees in one row of tokens: which tokens attend to which

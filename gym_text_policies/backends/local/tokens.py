@@ -6,13 +6,13 @@ import bisect
 import functools
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, Place
+from gym_text_policies.backends.local.encoding import encode
 from gym_text_policies.backends.local.rendering import calls_of, check_arguments, format_of, rendered
 from gym_text_policies.records import Message
 
@@ -108,58 +108,13 @@ def template_tokens(tokenizer: Any, text: str, *, before_word: bool = True) -> l
             its own of the last space before a word.
     """
     if before_word and len(text) - len(text.rstrip()) > 1:
-        longer, word = _encode(tokenizer, text + _WORD), _encode(tokenizer, _WORD)
+        longer, word = encode(tokenizer, text + _WORD), encode(tokenizer, _WORD)
         if longer[-len(word) :] == word:
             return longer[: -len(word)]
-    return _encode(tokenizer, text)
+    return encode(tokenizer, text)
 
 
 _WORD = "a"
-
-
-class _Start(NamedTuple):
-    """The start of a text that was tokenised, with its last special token."""
-
-    text: str
-    size: int
-    """Number of characters before this special token."""
-    tokens: list[int]
-    """The tokens before it."""
-
-
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text.
-
-    A chat that grows begins as it began before. A tokenizer cuts a text at its special tokens first. So the tokens before one that
-    is still there are known, and the text is tokenised from there on.
-    """
-
-    def encode(text: str) -> list[int]:
-        tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tokens
-
-    known = _starts.setdefault(tokenizer, deque(maxlen=_MOST_STARTS))
-    start = max((start for start in tuple(known) if text.startswith(start.text)), key=_size, default=_NO_START)
-    behind = text[start.size :]
-    tokens = [*start.tokens, *(later := encode(behind))]
-    special = set(tokenizer.all_special_ids)
-    if place := next((place for place in range(len(later) - 1, 0, -1) if later[place] in special), 0):
-        marker = tokenizer.convert_ids_to_tokens(later[place])
-        cut = behind.rfind(marker)
-        if cut > 0 and encode(behind[cut:]) == later[place:]:
-            size = start.size + cut
-            known.append(_Start(text[: size + len(marker)], size, tokens[: len(start.tokens) + place]))
-    return tokens
-
-
-def _size(start: _Start) -> int:
-    return start.size
-
-
-_NO_START = _Start("", 0, [])
-_MOST_STARTS = 128
-"""Most starts of texts that are kept: the last ones of all episodes that are played at the same time."""
-_starts: WeakKeyDictionary[Any, deque[_Start]] = WeakKeyDictionary()
 
 
 def _normalised(tokenizer: Any, text: str) -> str:
