@@ -90,7 +90,9 @@ class Config:
     dtype: str = "bfloat16"
     """Numbers with which a language model computes in the published tasks: bfloat16 or float32."""
     num_envs: int = 8
-    """Episodes of the published tasks that run at once."""
+    """Episodes of the published tasks that run at once in a process."""
+    workers: int = 0
+    """Processes that play the published tasks, each with a model of its own; 0: this process alone."""
 
 
 class Official(ScienceWorldEnv):  # type: ignore[misc]
@@ -271,7 +273,7 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
 
 def published(config: Config) -> None:
     """Play the published tasks, and write the results."""
-    options, engine = {"dtype": config.dtype}, EpisodeOptions(num_envs=config.num_envs)
+    options, engine = {"dtype": config.dtype}, EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
     found = science_levels.play(config.models, config.variations, config.steps, config.folder, options, engine)
     record = earlier("science_world_published") | found
     write("science_world_published", "\n".join(science_levels.lines(record)), record)
