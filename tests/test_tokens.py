@@ -5,13 +5,10 @@ import json
 
 import gymnasium as gym
 import pytest
-from tokenizers.normalizers import NFC
-from transformers import AddedToken, AutoTokenizer
 
 from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.encoding import encode
 from gym_text_policies.backends.local.loading import load_transformers
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import continued_tokens, fitting_tokens, prompt_tokens, text_tokens
@@ -41,40 +38,6 @@ def plain(tokenizer, messages):
 def test_ordinary_messages_have_the_tokens_of_the_chat_template(tokenizer):
     for messages in (chat("Play.", "A red ball\n\n  and 3 é ü 球 <b> |im_start|"), chat("", " ", "go", "x"), chat("Play.", "")):
         assert prompt_tokens(tokenizer, messages) == plain(tokenizer, messages)
-
-
-def test_a_chat_that_grows_is_tokenised_where_it_grows(tokenizer, monkeypatch):
-    """Two chats that begin alike take turns, and one goes back to earlier turns: the tokens are those of the whole text."""
-    seen = []
-    call = type(tokenizer).__call__
-    monkeypatch.setattr(type(tokenizer), "__call__", lambda self, text, **named: seen.append(text) or call(self, text, **named))
-    texts = [f"\n You see a door {number} . \n\n" if number % 2 else f" go {number}\n" for number in range(1, 42)]
-    chats = [chat("Play.", *texts[:count]) for count in range(1, 42, 2)]
-    others = [chat("Play.", *texts[:7], "Something else.", *texts[7:count]) for count in range(7, 42, 2)]
-    for messages in (*(one for pair in zip(chats, others, strict=False) for one in pair), *chats[:5:-3], chat("Play", "here")):
-        seen.clear()
-        tokens = prompt_tokens(tokenizer, messages)
-        assert sum(map(len, seen)) < 400 or len(messages) < 12, "only the last turns are read"
-        assert tokens == plain(tokenizer, messages)
-
-
-@pytest.mark.parametrize(
-    "added, texts",
-    [
-        (AddedToken("END", single_word=True, special=True), ("say \n\nEND", "say \n\nENDs")),
-        (AddedToken("x<|im_end|>y", special=True, normalized=False), (" wx<|im_end|>", " wx<|im_end|>y")),
-        (AddedToken("Ünd", special=True, normalized=True), ("wo Ünd", "wo Ünder", "wo Ünd\u0338")),
-        (AddedToken("go"), ("a go<|im_end|>", "a go<|im_end|>\n")),
-    ],
-    ids=["a single word", "another token around it", "normalised", "added later"],
-)
-def test_a_start_is_not_kept_where_what_follows_could_change_its_tokens(added, texts):
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
-    tokenizer.backend_tokenizer.normalizer = NFC()
-    encode(tokenizer, "a go<|im_end|>")
-    tokenizer.add_tokens([added])
-    for text in texts:
-        assert encode(tokenizer, text) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_what_a_game_says_cannot_begin_or_end_a_turn(tokenizer):
