@@ -45,7 +45,7 @@ def test_a_chat_that_grows_is_tokenised_where_it_grows(tokenizer, monkeypatch):
     [
         (AddedToken("END", single_word=True, special=True), ("say \n\nEND", "say \n\nENDs")),
         (AddedToken("x<|im_end|>y", special=True, normalized=False), (" wx<|im_end|>", " wx<|im_end|>y")),
-        (AddedToken("Ünd", special=True, normalized=True), ("wo Ünd", "wo Ünder", "wo Ünd\u0338")),
+        (AddedToken("<end>", special=True, normalized=True), ("wo \n\n<end>", "wo \n\n<end>\u0338")),
         (AddedToken("go"), ("a go<|im_end|>", "a go<|im_end|>\n")),
     ],
     ids=["a single word", "another token around it", "normalised", "added later"],
