@@ -845,7 +845,7 @@ def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tin
     decisions = [
         (ids, [token for _, token in decision.answers[0]])
         for row in rows
-        for conversation in [Conversation.of(tokenizer, row.examples(), tool=row.tool)]
+        for conversation in [Conversation.of(tokenizer, row.examples())]
         for decision in conversation.decisions
         for ids in [path_to(conversation.tree, decision.prompt_end)]
     ]
