@@ -28,13 +28,13 @@ class _Starts:
 
     def __init__(self, added: dict[int, Any]) -> None:
         self.added = added
-        plain = (number for number, token in added.items() if token.special and not (token.normalized or token.single_word))
-        cuts = {number: str(added[number]) for number in plain}
-        # one that is also the inner part of another is not recognised there
+        texts = [str(token) for token in added.values()]
         self.markers = {
-            number: text for number, text in cuts.items() if not any(text in str(other)[1:] for other in added.values())
+            number: str(token)
+            for number, token in added.items()
+            if token.special and not (token.normalized or token.single_word or any(str(token) in text[1:] for text in texts))
         }
-        """Special tokens that are recognised wherever their text is."""
+        """Special tokens that are recognised wherever their text is. One that is an inner part of another is not."""
         self._known: dict[str, _Start] = {}
 
     def longest(self, text: str) -> _Start:
