@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 import stat
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +16,8 @@ from gym_text.errors import UsageError
 
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL, and surrogates, into which Python decodes a word that is no UTF-8."""
+_ABANDONED = 3600.0
+"""Seconds without a write after which a partial file is taken for one that a killed process has left."""
 
 
 def check_characters(what: str, value: Any) -> None:
@@ -88,23 +92,35 @@ def subfolder(folder: Path, name: str) -> Path:
     return path
 
 
-@contextmanager
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends; if it fails, the old one stays.
 
-    Until then the new file lies beside the old one, as ``NAME.partial``. No link is followed: a link of that name is removed.
+    Until then the new file lies beside the old one, as ``NAME.partial``, or under a name of its own if another writer has that one:
+    of two writers the one who ends last counts. No link is followed.
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
+    file = _partial(path)
     try:
-        with partial.open("xb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # else the name may reach the disk before the content does
-        os.replace(partial, path)
+        os.replace(file.name, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        Path(file.name).unlink(missing_ok=True)
         raise
+
+
+def _partial(path: Path) -> BinaryIO:
+    """Create the file that will take the place of `path`, after the one that a killed process has left was removed."""
+    partial = path.with_name(path.name + ".partial")
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - partial.lstat().st_mtime > _ABANDONED:
+            partial.unlink()
+    try:
+        return partial.open("xb")
+    except FileExistsError:
+        return path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial").open("xb")
 
 
 def _kind(mode: int) -> str:

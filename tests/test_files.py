@@ -2,6 +2,8 @@
 
 import os
 import socket
+import stat
+import threading
 
 import pytest
 
@@ -76,3 +78,45 @@ def test_what_was_not_written_to_its_end_leaves_the_old_file(folder):
         file.write(b"half")
         raise KeyboardInterrupt
     assert (folder / "plain").read_text() == "theirs" and not (folder / "plain.partial").exists()
+
+
+def test_of_two_writers_at_once_none_shows_half_a_file_and_the_last_to_end_counts(folder):
+    begun, ended = threading.Event(), threading.Event()
+    shown = []
+
+    def write_slowly():
+        with replacing(folder / "plain") as file:
+            file.write(b"slow, ")
+            file.flush()
+            begun.set()
+            assert ended.wait(60)
+            shown.append((folder / "plain").read_text())
+            file.write(b"whole")
+
+    slow = threading.Thread(target=write_slowly)
+    slow.start()
+    assert begun.wait(60)
+    with replacing(folder / "plain") as file:
+        file.write(b"fast, whole")
+    ended.set()
+    slow.join()
+    assert shown == ["fast, whole"] and (folder / "plain").read_text() == "slow, whole"
+    assert not [*folder.glob("*.partial")]
+
+
+def test_what_a_killed_process_left_is_removed_after_an_hour_and_not_before(folder):
+    left = folder / "plain.partial"
+    left.write_text("half")
+    for age, stays in ((60, True), (4000, False)):
+        os.utime(left, (left.stat().st_atime, left.stat().st_mtime - age))
+        with replacing(folder / "plain") as file:
+            file.write(b"new")
+        assert left.exists() is stays and (folder / "plain").read_text() == "new"
+    assert not [*folder.glob("*.partial")]
+
+
+def test_a_file_that_was_replaced_has_the_permissions_of_any_new_file(folder):
+    (folder / "other").touch()
+    with replacing(folder / "plain"), replacing(folder / "plain"):
+        pass
+    assert stat.S_IMODE((folder / "plain").stat().st_mode) == stat.S_IMODE((folder / "other").stat().st_mode)
