@@ -16,6 +16,7 @@ from gym_text.html import block, line, table
 from gym_text_policies.display import player
 from gym_text_policies.environments import environment_name
 from gym_text_policies.files import replacing
+from gym_text_policies.json_data import without_surrogates
 from gym_text_policies.records import Episode
 from gym_text_policies.run_folders import writing
 
@@ -73,7 +74,7 @@ def _cell(value: Any) -> Any:
     """Return a value for a table: a mapping as JSON, a text without halves of characters, which a model may have written."""
     if isinstance(value, Mapping):
         value = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    return without_surrogates(value)
 
 
 def data_frame(episodes: Iterable[Episode], rows: Rows) -> Any:

@@ -29,6 +29,15 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def without_surrogates(value: Any) -> Any:
+    """Return plain data in whose texts each half of a surrogate pair, which UTF-8 cannot hold, is a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {without_surrogates(key): without_surrogates(part) for key, part in value.items()}
+    return [without_surrogates(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def check_json(what: str, data: Any) -> None:
     """Raise TypeError or ValueError unless data is JSON, with finite numbers only.
 

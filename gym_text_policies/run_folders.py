@@ -150,10 +150,12 @@ class RunFolder:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old file or the new one, never a part of it.
 
+    Half of a surrogate pair, which a model or a policy may have said and UTF-8 cannot hold, becomes a question mark.
+
     Raises:
         StoreError: If the file cannot be written; the old file stays.
     """
-    data = text.encode("utf-8")
+    data = text.encode("utf-8", "replace")
     with writing(path), replacing(path) as file:
         file.write(data)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from gym_text.errors import import_extra
 from gym_text_policies.display import player
 from gym_text_policies.environments import environment_name, level_id
+from gym_text_policies.json_data import without_surrogates
 from gym_text_policies.prompts.tools import TOOL, called_action
 from gym_text_policies.records import Decision, Episode, Message, Step
 from gym_text_policies.redaction import without_secrets
@@ -69,8 +70,8 @@ def _log(episodes: list[Episode]) -> Any:
             dataset=log.EvalDataset(name=name, samples=len(times), sample_ids=list(dict.fromkeys(s.id for s in samples))),
             config=log.EvalConfig(epochs=max(times.values())),
             packages={"gym-text": version("gym-text")},
-            task_args=_clean(first.environment),
-            model_args=_clean(without_secrets(dict(first.policy))),
+            task_args=without_surrogates(first.environment),
+            model_args=without_surrogates(without_secrets(dict(first.policy))),
         ),
         results=_results(episodes),
         stats=log.EvalStats(started_at=now, completed_at=now),
@@ -85,20 +86,22 @@ def _sample(episode: Episode, name: str, epoch: int, model: str) -> Any:
     sums = {"input_tokens": episode.tokens_in, "output_tokens": episode.tokens_out, "reasoning_tokens": episode.tokens_reasoning}
     usage = models.ModelUsage(**sums, total_tokens=episode.tokens_in + episode.tokens_out, total_cost=episode.cost or None)
     actions = [step.decision.action for step in episode.steps]
-    score = scorers.Score(value=_scores(episode), answer=episode.outcome, metadata=_clean({"actions": actions}))
+    score = scorers.Score(value=_scores(episode), answer=episode.outcome, metadata=without_surrogates({"actions": actions}))
     messages = _messages(episode)
     told = {key: value for key, value in episode.last_observation.items() if isinstance(value, str)}
-    trace = _clean(episode.traceback or "")
-    error = log.EvalError(message=_clean(episode.error or ""), traceback=trace, traceback_ansi=trace)
+    trace = without_surrogates(episode.traceback or "")
+    error = log.EvalError(message=without_surrogates(episode.error or ""), traceback=trace, traceback_ansi=trace)
     return log.EvalSample(
         id=name,
         epoch=epoch,
-        input=_clean(name),
+        input=without_surrogates(name),
         target="",
         messages=messages,
         output=models.ModelOutput.from_message(messages[-1]) if episode.steps else models.ModelOutput(model=model),
         scores=None if episode.error else {"episode": score},
-        metadata=_clean({"seed": episode.seed, "level": episode.level, "outcome": episode.outcome, "last_observation": told}),
+        metadata=without_surrogates(
+            {"seed": episode.seed, "level": episode.level, "outcome": episode.outcome, "last_observation": told}
+        ),
         model_usage={model: usage},
         total_time=episode.seconds,
         error=error if episode.error else None,
@@ -141,9 +144,9 @@ def _messages(episode: Episode) -> list[Any]:
 def _message(message: Message, call: str) -> Any:
     """Return a message of a prompt; `call` is the call that a tool's message answers."""
     models = import_extra("inspect_ai.model", "inspect")
-    text = _clean(message["content"])
+    text = without_surrogates(message["content"])
     if message["role"] == "assistant":  # of an example
-        return models.ChatMessageAssistant(content=text or _clean(message.get("call", "")))
+        return models.ChatMessageAssistant(content=text or without_surrogates(message.get("call", "")))
     if message["role"] == "tool":
         return models.ChatMessageTool(content=text, tool_call_id=call, function=TOOL)
     return (models.ChatMessageSystem if message["role"] == "system" else models.ChatMessageUser)(content=text)
@@ -155,12 +158,14 @@ def _answer(step: Step, call: str, *, calls: bool) -> Any:
     decision = step.decision
     said = decision.action if decision.completion is None else decision.completion
     action = called_action(said) if calls else None
-    content = [models.ContentReasoning(reasoning=_clean(decision.reasoning))] if decision.reasoning else []
-    content.append(models.ContentText(text=_clean(said) if action is None else ""))
+    content = [models.ContentReasoning(reasoning=without_surrogates(decision.reasoning))] if decision.reasoning else []
+    content.append(models.ContentText(text=without_surrogates(said) if action is None else ""))
     return models.ChatMessageAssistant(
         content=content,
-        tool_calls=None if action is None else [tools.ToolCall(id=call, function=TOOL, arguments={"action": _clean(action)})],
-        metadata=_clean(_metadata(step, decision)),
+        tool_calls=None
+        if action is None
+        else [tools.ToolCall(id=call, function=TOOL, arguments={"action": without_surrogates(action)})],
+        metadata=without_surrogates(_metadata(step, decision)),
     )
 
 
@@ -171,12 +176,3 @@ def _metadata(step: Step, decision: Decision) -> dict[str, Any]:
     told = {name: value for name in _TOLD if (value := getattr(decision, name)) != getattr(usual, name)}
     ends = {name: True for name in ("terminated", "truncated", "success") if getattr(step, name)}
     return {key: value for key, value in data.items() if value is not None} | told | ends
-
-
-def _clean(value: Any) -> Any:
-    """Return plain data in whose texts each half of a surrogate pair, which no log can hold, is a question mark."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {_clean(key): _clean(part) for key, part in value.items()}
-    return [_clean(part) for part in value] if isinstance(value, list | tuple) else value

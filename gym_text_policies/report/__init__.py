@@ -113,5 +113,5 @@ def write_report(
     page = render(runs, shown, title)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model's text may end in half a character
+    write_atomically(path, page)
     return path
