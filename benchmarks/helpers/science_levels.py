@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,7 @@ def interval(values: Sequence[Sequence[float]]) -> tuple[float, float] | None:
 def play(
     models: Iterable[str], variations: int, steps: int, folder: str, options: Mapping[str, Any], engine: EpisodeOptions
 ) -> dict[str, Any]:
-    """Play what is missing, and return the figures of each policy, as far as it was played; Ctrl-C ends the play.
+    """Play what is missing, and return the figures of each policy, as far as it was played without an error; Ctrl-C ends the play.
 
     The order is variation 1 of all tasks, variation 2 of all, and so on: a run that is stopped is a balanced sample.
 
@@ -121,7 +122,18 @@ def play(
             label = "random" if name in CHANCE else label_of(name).rpartition("/")[2]
             found.setdefault(label, []).extend(stored(store, series))
         about = {"limit": steps, "options": dict(options), "versions": versions()}
-        return {label: figures(episodes) | about for label, episodes in found.items() if episodes}
+        return {label: figures(episodes) | about for label, episodes in found.items() if any_played(label, episodes)}
+
+
+def any_played(label: str, episodes: Sequence[Episode]) -> bool:
+    """Return whether a policy has an episode without an error; warn if all of its episodes ended in one."""
+    if episodes and all(episode.error for episode in episodes):
+        logging.warning(
+            "%s: expected an episode without an error; all %d ended in one. The table leaves the policy out. The first error: %s",
+            *(label, len(episodes), episodes[0].error),
+        )
+        return False
+    return bool(episodes)
 
 
 def levels_of(environment: str, variations: int) -> list[int]:
