@@ -15,7 +15,7 @@ from gym_text.errors import UsageError, check_choice, import_extra, unknown_choi
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import EpisodeOptions
 from gym_text_policies.experiments.bench_table import versions
-from gym_text_policies.experiments.play_missing import play_missing, stored
+from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
 from gym_text_policies.experiments.players import Players
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
@@ -24,7 +24,7 @@ from gym_text_policies.files import subfolder
 from gym_text_policies.old_names import old_names
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Watch, check, the_reference
-from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult
+from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, check_name
 from gym_text_policies.panel.verify import verify
 from gym_text_policies.panel.worlds import SIZES, Panel, Size, the_panel
 from gym_text_policies.policies.config import Mode, PolicyConfig
@@ -78,7 +78,8 @@ def run(config: PanelConfig) -> str:
     """Play, check or verify; return what the terminal shows.
 
     Raises:
-        RunError: If a digest differs, or a result file does not hold.
+        UsageError: If two rows would have the same result file; nothing is played then.
+        RunError: If a digest differs, a result file does not hold, or all episodes ended in an error; the files are written.
     """
     if config.verify:
         return verify(Path(config.verify), again=config.check)
@@ -89,20 +90,47 @@ def run(config: PanelConfig) -> str:
         return (
             f"{count} levels of {len(config.levels)} worlds: all digests are those of version {the_panel().version} of the panel."
         )
-    results, files = play(config), []
+    names, files = _file_names(config), []
+    results = play(config)
     for result in results:
-        parts = [result.name, result.size, *config.only]  # a part does not replace the file of all worlds
-        name = re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-")
-        files.append(str(path := subfolder(Path(config.folder), "results") / f"{name}.json"))
+        files.append(str(path := subfolder(Path(config.folder), "results") / names[result.name]))
         result.write(path, the_panel(), the_reference())
+    errors = [episode.outcome == "error" for result in results for world in result.worlds.values() for episode in world.episodes]
+    check_some_played(config.folder, [{"episodes": len(errors), "error": sum(errors)}])
     table = terminal_table(results, the_panel(), the_reference())
     return f"\n{table}\n\nResult files, one for each policy: {', '.join(files)}"
 
 
+def _file_names(config: PanelConfig) -> dict[str, str]:
+    """Return the name of each row's result file.
+
+    Raises:
+        UsageError: If two rows would have the same.
+    """
+    names: dict[str, str] = {}
+    for row in config.rows():
+        parts = [row, config.size, *config.only]  # a part does not replace the file of all worlds
+        name = re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-") + ".json"
+        for other, known in names.items():
+            if known.casefold() == name.casefold():  # some file systems do not tell capitals apart
+                raise UsageError(
+                    f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
+                    "Give them names in a file of --variants that differ in letters or digits."
+                )
+        names[row] = name
+    return names
+
+
 def play(config: PanelConfig) -> list[Result]:
-    """Check the digests, play what is missing, and return the result of each policy."""
+    """Check the digests, play what is missing, and return the result of each policy.
+
+    Raises:
+        UsageError: If no result file can have the name of a row; nothing is played then.
+    """
     import_extra("scipy", "bench")
     panel = the_panel()
+    for name in config.rows():
+        check_name(name)
     with _watching(config.levels) as watch:
         digests = check(config.levels, watch)
     with EpisodeStore(config.folder, {"panel": panel.version}) as store, config.make_engine() as engine:

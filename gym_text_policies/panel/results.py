@@ -143,6 +143,15 @@ class Result:
         write_atomically(path, episodes.sub(lambda found: re.sub(r"\n +", " ", found[0]), text) + "\n")
 
 
+def check_name(name: str) -> None:
+    """Raise `UsageError` if `read_result` would refuse the name of a policy."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"row {name!r}: expected at most 100 letters, digits, spaces and characters of .,:;+/()=%†- as its name in result "
+            "files. Give it a short name in a file of --variants, as in 'mine: {model: MODEL, mode: choose}'."
+        )
+
+
 def action_names(spec: TextSpec, observation: Mapping[str, Any]) -> list[str]:
     """Return the names of the valid actions, sorted, of an observation or of its record."""
     return sorted(spec.names({key: tuple(value) if isinstance(value, list) else value for key, value in observation.items()}))
