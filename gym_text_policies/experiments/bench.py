@@ -134,10 +134,11 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     """Play what is missing, show progress on stderr, and write the tables.
 
     Returns:
-        The table in Markdown, and the store of the episodes. An interrupted run keeps every finished episode.
+        The table in Markdown, with what `differing` says below it, and the store of the episodes. An interrupted run keeps every
+        finished episode.
     """
     played = _run(config)
-    return markdown(played.figures), played.store
+    return markdown(played.figures, differing(played.figures, config.temperatures)), played.store
 
 
 @dataclass(frozen=True)
