@@ -103,7 +103,7 @@ def test_a_step_is_read_in_passes_which_change_nothing_and_rows_of_one_environme
 def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path / "run", max_steps=2, epochs=20, schedule="constant")
     sft(config, examples())
-    folder = sft(dataclasses.replace(config, max_steps=4), examples())
+    folder = sft(dataclasses.replace(config, max_steps=4, save_steps=3), examples())
     straight = sft(dataclasses.replace(config, folder=str(tmp_path / "straight"), max_steps=4), examples())
     first, second = (json.loads((made / "training.json").read_text())["curve"] for made in (folder, straight))
     assert [line["step"] for line in first] == [1, 2, 3, 4] and first == second

@@ -53,7 +53,7 @@ MAX_GRAD_NORM = 1.0
 MOST_MARKERS = 64
 """More bytes than a chat template adds to a message."""
 _logger = logging.getLogger(__name__)
-_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "tokens_per_pass")
+_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "save_steps", "tokens_per_pass")
 """Settings that may change when a run is continued."""
 _UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
 ROWS_PER_PASS = Fixed(None, "Set tokens_per_pass, which bounds the memory: 1,000 tokens take about 2.5 GB.", refused=True)
