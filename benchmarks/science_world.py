@@ -139,14 +139,15 @@ def speeds(config: Config) -> list[dict[str, Any]]:
 def choosing(config: Config) -> list[dict[str, Any]]:
     """Measure how long the embedded model takes to choose from the engine's list, and from parts of it, after a new prompt.
 
-    Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot) or not (chat).
+    Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot), or does not:
+    unlisted differs in that alone, chat also shows neither the place nor the inventory.
     """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
     policies = {
         f"{strategy}, {dtype}": load_policy("smollm2", env, mode="choose", strategy=strategy, history=0, dtype=dtype)
         for dtype in ("float32", "bfloat16")
-        for strategy in ("zero_shot", "chat")
+        for strategy in ("zero_shot", "unlisted", "chat")
     }
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     obs, _ = env.reset(seed=0)

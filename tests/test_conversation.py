@@ -159,7 +159,7 @@ def test_a_strategy_is_played_only_where_its_prompts_are_whole(strategy, began):
             began(TALK, 3, strategy)
     else:
         assert "Actions:" not in began(TALK, 3, strategy).text
-    assert prompt.needs_names == (strategy not in ("balrog", "chat", "words", "tool", "tool_short"))
+    assert prompt.needs_names == (strategy not in ("balrog", "chat", "words", "tool", "tool_short", "unlisted"))
 
 
 @pytest.mark.parametrize("strategy", ["chat", "words", "tool"])

@@ -37,8 +37,8 @@ class PromptOptions:
     """What a language model is asked: the settings of a `PolicyConfig` that training and play share."""
 
     strategy: str | None = None
-    """The prompt's template: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions),
-    balrog, tenths, compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
+    """The prompt's template: zero_shot, unlisted, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no
+    actions), balrog, tenths, compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 
