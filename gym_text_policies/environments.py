@@ -65,6 +65,17 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
     return bare, arguments
 
 
+def names_environment(name: str, environment: str) -> bool:
+    """Return whether a name stands for an environment: the ids are equal, and so are all arguments that the name has.
+
+    >>> names_environment("BabyAIText-v0?task=goto", "BabyAIText-v0?max_episode_steps=26&task=goto")
+    True
+    """
+    env_id, wanted = parse_environment(name)
+    other, arguments = parse_environment(environment)
+    return env_id == other and all(key in arguments and arguments[key] == value for key, value in wanted.items())
+
+
 def environment_name(environment: Mapping[str, Any]) -> str:
     """Return the name of a record's environment, which `parse_environment` reads: its id with its keyword arguments.
 

@@ -6,6 +6,7 @@ import pytest
 
 from gym_text_policies import Decision, Policy
 from gym_text_policies.cli import main
+from gym_text_policies.panel.command import PanelConfig, play
 from gym_text_policies.panel.results import read_result
 from gym_text_policies.panel.verify import verify
 
@@ -91,3 +92,20 @@ def test_a_panel_whose_episodes_all_end_in_an_error_writes_its_file_and_exits_wi
     (path,) = (tmp_path / "run/results").iterdir()
     assert [episode.outcome for episode in read_result(path)[0].worlds["Sokoban"].episodes] == ["error"] * 10
     assert panel("--models", "test_panel_command:Broken", "random")[0] == 0, "half of the episodes were played"
+
+
+def test_a_row_plays_the_worlds_that_have_the_arguments_it_names_in_any_order(tmp_path):
+    networks = [
+        {"model": "gold", "environments": ["BabyAIText-v0?max_episode_steps=36&task=putnext"]},
+        {"model": "random", "environments": ["BabyAIText-v0?task=goto"]},
+    ]
+    variants = rows_file(tmp_path, json.dumps({"networks": networks}))
+    (result,) = play(PanelConfig(variants=str(variants), only=("GoTo", "PutNext", "Sokoban"), folder=str(tmp_path / "run")))
+    assert {name: world.policy["kind"] for name, world in result.worlds.items()} == {"GoTo": "random", "PutNext": "gold"}
+
+
+@pytest.mark.parametrize("name", ["SokobanText-v0?max_episode_steps=1OO", "SokobanText-v0?size=9", "SokobanText-v1"])
+def test_a_row_that_names_a_world_the_panel_does_not_have_is_refused_before_anything_is_played(panel, tmp_path, name):
+    mine = [{"model": "random", "environments": ["BabyAIText-v0"]}, {"model": "random", "environments": [name]}]
+    status, said = panel("--variants", rows_file(tmp_path, json.dumps({"chance": {"model": "random"}, "mine": mine})))
+    assert status == 2 and "SokobanText-v0" in said and repr(name) in said and not (tmp_path / "run").exists()

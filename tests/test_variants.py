@@ -1,6 +1,7 @@
 """Policies by name from a YAML file are rows of the benchmark."""
 
 import json
+import re
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_a_row_of_several_entries_plays_each_environment_with_the_first_that_nam
     goto, putnext = "BabyAIText-v0?task=goto&max_episode_steps=4", "BabyAIText-v0?task=putnext&max_episode_steps=4"
     variants = tmp_path / "variants.yaml"
     variants.write_text(
-        f"both:\n- {{model: 'scripted:turn left', environments: ['{goto}'], episodes: 1}}\n"
-        "- {model: 'scripted:go forward', environments: [BabyAIText-v0]}\n- {model: random, environments: [SokobanText-v0]}\n"
+        "both:\n- {model: 'scripted:turn left', environments: ['BabyAIText-v0?task=goto'], episodes: 1}\n"
+        "- {model: 'scripted:go forward', environments: ['BabyAIText-v0?max_episode_steps=4&task=putnext']}\n"
     )
     lake = "FrozenLake-v1"
     config = bench.BenchConfig(
@@ -65,6 +66,24 @@ def test_a_row_of_several_entries_plays_each_environment_with_the_first_that_nam
         for step in episode.steps
     }
     assert said == {("goto", "turn left"), ("putnext", "go forward")}
+
+
+@pytest.mark.parametrize("name", ["SokobanText-v0", "BabyAIText-v0?task=putnext", "BabyAIText-v0?task=goto&max_episode_steps=5"])
+def test_a_row_that_names_an_environment_which_is_not_played_is_refused(tmp_path, name):
+    (tmp_path / "v.yaml").write_text(f"row: {{model: random, environments: [BabyAIText-v0, '{name}']}}\n")
+    goto = "BabyAIText-v0?task=goto&max_episode_steps=4"
+    with pytest.raises(
+        UsageError, match=rf"row 'row': expected environments that are played.*: {re.escape(goto)}; got '{re.escape(name)}'"
+    ):
+        bench.run(bench.BenchConfig(folder=str(tmp_path / "run"), environments=(goto,), variants=str(tmp_path / "v.yaml")))
+
+
+def test_environments_without_language_models_are_named_as_those_of_a_row(tmp_path):
+    goto = "BabyAIText-v0?max_episode_steps=4&task=goto"
+    skipping = {"environments": (goto,), "models": ("scripted:go forward",), "skip_llm": ("BabyAIText-v0?task=goto",)}
+    config = bench.BenchConfig(folder=str(tmp_path / "run"), **skipping, baselines=("random",), episodes=1, llm_episodes=1)
+    _, store = bench.run(config)
+    assert [row["policy"] for row in json.loads((store.folder / "table.json").read_text())["rows"]] == ["random"]
 
 
 @pytest.mark.parametrize(

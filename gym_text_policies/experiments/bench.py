@@ -14,7 +14,7 @@ from gym_text.registration import BENCHMARK, LONG
 from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import environment_maker, names_environment, parse_environment
 from gym_text_policies.experiments.bench_table import Row, tabulate
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing
 from gym_text_policies.experiments.players import EXPERT, Players, at_temperature, label_of
@@ -78,7 +78,7 @@ class BenchConfig(PlayOptions, Players):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for environment in self.environments:
+        for environment in (*self.environments, *self.skip_llm):
             parse_environment(environment)
         check_choice("fold", self.fold, ("train", "dev", "test", "none"))
         for name in ("episodes", "llm_episodes"):
@@ -158,6 +158,8 @@ def _run(config: BenchConfig) -> _Played:
     import_extra("scipy", "bench")
     if config.shows_stages:
         _logger.info("%s", _BEFORE)
+    for label, variant in config.rows().items():
+        variant.check_environments(label, config.environments)
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
         series, bar = [row.series for row in rows], ProgressBar()
@@ -210,14 +212,14 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     """Return the rows of one environment: the baselines, the policies that the user asks for, the expert, and who looks ahead."""
     arguments = {} if config.fold == "none" else {"fold": config.fold}
     with naming(environment):
-        env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
+        env = environment_maker(environment, **arguments)()
     possible = {
         "random": text_spec(env).lists_actions,
         "controller": controller_of(env) is not None,
         "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
     }
     env.close()
-    skipped = {environment, env_id} & set(config.skip_llm)
+    skipped = any(names_environment(name, environment) for name in config.skip_llm)
     playing = {label: row.playing(environment) for label, row in config.rows().items()}
     wanted = {label: variant for label, variant in playing.items() if variant and not (skipped and variant.policy.asks_model)}
     added = {label_of(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.environments import parse_environment
+from gym_text_policies.environments import names_environment
 from gym_text_policies.experiments.settings import build, by_new_names
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
@@ -25,15 +26,31 @@ class Variant:
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
     environments: tuple[str, ...] = ()
-    """The environments that have the row; all have it if this is empty."""
+    """The environments that have the row, as in `names_environment`; all have it if this is empty."""
     otherwise: Variant | None = None
     """What plays in the row in other environments."""
 
     def playing(self, environment: str) -> Variant | None:
         """Return what plays in the row in an environment, such as ``BabyAIText-v0?task=goto``; None if it does not have the row."""
-        if not self.environments or not {environment, parse_environment(environment)[0]}.isdisjoint(self.environments):
+        if not self.environments or any(names_environment(name, environment) for name in self.environments):
             return self
         return self.otherwise and self.otherwise.playing(environment)
+
+    def check_environments(self, label: str, played: Collection[str]) -> None:
+        """Raise `UsageError` if the row names an environment that is none of those of the table.
+
+        Args:
+            label: The row's name.
+            played: The names of the table's environments.
+        """
+        for name in self.environments:
+            if not any(names_environment(name, environment) for environment in played):
+                raise UsageError(
+                    f"row {label!r}: expected environments that are played, each by its id or with some of its arguments: "
+                    f"{', '.join(played)}; got {name!r}."
+                )
+        if self.otherwise:
+            self.otherwise.check_environments(label, played)
 
 
 @old_names(seeds="episodes")
@@ -44,7 +61,8 @@ class VariantSettings(PolicyConfig):
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
     environments: tuple[str, ...] = ()
-    """Environments that have this row: ids, or names with keyword arguments. By default all have it."""
+    """Environments that have this row: ids, or names with keyword arguments, all of which an environment has to have. By default
+    all have it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,8 +81,9 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     Keys of a row are the fields of `PolicyConfig`, ``episodes``, ``environments``, and options of the model's backend. If some
     actions of a row are the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
 
-    A row may be a list of such entries: in each environment the first one plays whose ``environments`` name it. A last entry
-    without ``environments`` plays in all others::
+    An environment has the row if its id is one of ``environments``, with all arguments that stand there:
+    ``BabyAIText-v0?task=goto`` also names ``BabyAIText-v0?max_episode_steps=26&task=goto``. A row may be a list of such entries: in
+    each environment the first one plays whose ``environments`` name it. A last entry without ``environments`` plays in all others::
 
         networks:
         - {model: 'sb3:goto.zip', environments: ['BabyAIText-v0?task=goto']}

@@ -125,12 +125,14 @@ def play(config: PanelConfig) -> list[Result]:
     """Check the digests, play what is missing, and return the result of each policy.
 
     Raises:
-        UsageError: If no result file can have the name of a row; nothing is played then.
+        UsageError: If no result file can have the name of a row, or a row names an environment that the panel does not have;
+            nothing is played then.
     """
     import_extra("scipy", "bench")
     panel = the_panel()
-    for name in config.rows():
+    for name, variant in config.rows().items():
         check_name(name)
+        variant.check_environments(name, [world.environment for world in panel.worlds.values()])
     with _watching(config.levels) as watch:
         digests = check(config.levels, watch)
     with EpisodeStore(config.folder, {"panel": panel.version}) as store, config.make_engine() as engine:
