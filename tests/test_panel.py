@@ -144,6 +144,14 @@ def first(data):
 CHANGES = {
     "a better return": (lambda data: first(data).update(total_reward=1.0), r"table\.worlds\.GoTo\.score: expected .* from the epi"),
     "a better table": (lambda data: data["table"]["worlds"]["GoTo"].update(interval=[50, 90]), "interval: expected"),
+    "a score too large to compute with": (
+        lambda data: data["table"]["worlds"]["GoTo"].update(score=10**400),
+        r"GoTo\.score: expected .* from the episodes; got 10000",
+    ),
+    "an interval too large to compute with": (
+        lambda data: data["table"]["worlds"]["GoTo"].update(interval=[10**400, 1]),
+        r"GoTo\.interval: expected .* from the episodes; got 10000",
+    ),
     "a mean": (lambda data: data["table"].update(mean=99.0), r"table\.mean: expected None from the episodes; got 99\.0"),
     "another table": (
         lambda data: data["table"].update(best=1),
@@ -264,6 +272,11 @@ def test_levels_won_and_unusable_answers_are_counted_in_all_worlds(tmp_path):
     ended = [replace(first, outcome="error"), *(replace(episode, outcome="won", invalid=0) for episode in others)]
     mended = replace(result, worlds={"Sokoban": replace(result.worlds["Sokoban"], episodes=tuple(ended))})
     assert (mended.won, len(mended.played), mended.unusable) == (9, 9, 0.0)
+    figures = mended.table(the_panel(), the_reference())["worlds"]["Sokoban"]
+    returns = [episode.total_reward for episode in others]
+    assert figures == {"score": None, "interval": None, "return": sum(returns) / 9, "success": 1.0}
+    mended.write(path := tmp_path / "mended.json", the_panel(), the_reference())
+    assert "digests and table are right" in verify(path)
     assert replace(result, worlds={}).unusable is None
 
 

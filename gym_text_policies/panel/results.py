@@ -79,6 +79,11 @@ class WorldResult:
     """The resolved configuration of the policy."""
     episodes: tuple[EpisodeResult, ...]
 
+    @property
+    def played(self) -> list[EpisodeResult]:
+        """The episodes that did not end in an error."""
+        return [episode for episode in self.episodes if episode.outcome != "error"]
+
 
 @dataclass(frozen=True)
 class Result:
@@ -100,7 +105,7 @@ class Result:
     @property
     def played(self) -> list[EpisodeResult]:
         """All episodes that did not end in an error."""
-        return [episode for world in self.worlds.values() for episode in world.episodes if episode.outcome != "error"]
+        return [episode for world in self.worlds.values() for episode in world.played]
 
     @property
     def won(self) -> int:
@@ -116,20 +121,21 @@ class Result:
     def table(self, panel: Panel, reference: Reference) -> dict[str, Any]:
         """Return the figures: of each world, and the mean over all worlds of the panel if all were played.
 
-        A world has a score if each of its levels has an episode, none of which ended in an error.
+        A world has a score if each of its levels has an episode, none of which ended in an error. Return and success are means over
+        the episodes that did not end in an error.
         """
         whole = {
             name: [episode.total_reward for episode in world.episodes]
             for name, world in self.worlds.items()
             if [episode.level for episode in world.episodes] == list(panel.levels(name, self.size))
-            and not any(episode.outcome == "error" for episode in world.episodes)
+            and len(world.played) == len(world.episodes)
         }
         found, mean = scores(whole, reference.worlds) if whole else ({}, None)
         rows = {}
         for name, world in self.worlds.items():
-            score, count = found.get(name), len(world.episodes)
-            won = sum(episode.outcome == "won" for episode in world.episodes)
-            total = sum(episode.total_reward for episode in world.episodes)
+            score, played = found.get(name), world.played
+            won = sum(episode.outcome == "won" for episode in played)
+            total, count = sum(episode.total_reward for episode in played), len(played)
             figures = {"return": total / count, "success": won / count} if count else {"return": None, "success": None}
             rows[name] = {"score": None if score is None else score.value, "interval": score and [*score.interval], **figures}
         complete = mean if mean is not None and whole.keys() == panel.worlds.keys() else None

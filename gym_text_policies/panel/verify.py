@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.display import innermost
+from gym_text_policies.json_data import is_finite
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Reference, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, other_keys, read_result
@@ -91,8 +92,7 @@ def _differences(where: str, stated: Any, computed: Any) -> Iterator[str]:
 
 
 def _near(value: Any, other: Any, most: float) -> bool:
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, other))
-    return numbers and abs(value - other) <= most
+    return is_finite(value) and is_finite(other) and abs(value - other) <= most
 
 
 def _played_again(name: str, world: WorldResult, panel: Panel) -> Iterator[str]:
