@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pandas
 import pytest
@@ -44,6 +45,19 @@ def test_each_episode_and_each_decision_has_a_row_in_the_order_of_the_store(run)
     assert [json.loads(text) for text in told["probabilities"]] == [decision.probabilities for decision in known]
     assert told["probability"].tolist() == [decision.probabilities[decision.action] for decision in known] and len(known) > 20
     assert json.loads(decisions["observation"].iloc[-1]) == steps[-1].observation
+
+
+def test_an_episode_in_two_folders_has_one_row_with_the_record_of_the_last_one(run, tmp_path, caplog):
+    copy, file = tmp_path / "copied", tmp_path / "table.csv"
+    shutil.copytree(run, copy)
+    with EpisodeStore(copy) as store:
+        first = next(iter(store))
+        store.append(dataclasses.replace(first, error="the server is gone"))
+        store.append(dataclasses.replace(first, key="0" * 32, seed=99))
+    assert cli.main(["export", "--format", "csv", "--runs", str(run), str(copy), "--file", str(file)]) == 0
+    rows = pandas.read_csv(file).set_index("key")
+    assert len(rows) == len(store) and rows.index.is_unique and rows.loc[first.key, "error"] == "the server is gone"
+    assert f"runs: {len(store) - 1} episodes are in a later folder, too" in caplog.text
 
 
 def test_a_level_that_is_not_known_and_half_a_character_do_no_harm(run, tmp_path):

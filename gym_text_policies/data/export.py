@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from gym_text_policies.store import EpisodeStore
 Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet", "inspect"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
+_logger = logging.getLogger(__name__)
 
 
 @old_names(episodes="runs")
@@ -162,12 +164,20 @@ _CHATS = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answ
 
 
 def _episodes(config: ExportConfig) -> Iterator[Episode]:
-    """Yield the episodes of the run folders."""
+    """Yield the episodes of the run folders, each once. Of an episode that is in several folders the last record counts."""
     for folder in config.runs:
         if not (Path(folder) / EpisodeStore.file_name).is_file():
             raise UsageError(f"runs: expected run folders with episodes; {folder} has none.")
-        with EpisodeStore(folder) as store:
-            yield from store
+    stores = [EpisodeStore(folder) for folder in dict.fromkeys(config.runs)]
+    repeated = 0
+    for number, store in enumerate(stores, 1):
+        for episode in store:
+            if any(later.has(episode.key) for later in stores[number:]):
+                repeated += 1
+            else:
+                yield episode
+    if repeated:
+        _logger.warning("runs: %d episodes are in a later folder, too; they are written once, with the later record.", repeated)
 
 
 def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
