@@ -68,6 +68,28 @@ def test_several_environments_are_compared_together_too_and_another_limit_is_ano
     assert both[2].tests[0]["return"].difference == pytest.approx(sum(one.tests[0]["return"].difference for one in both[:2]) / 2)
 
 
+def test_an_environment_with_more_training_runs_counts_no_more_than_another(folder, tmp_path):
+    def longer():
+        return gym.make("BabyAIText-v0", task="goto", fold="test", max_episode_steps=21)
+
+    with make_env() as env, longer() as other:
+        play(tmp_path / "base" / "0", make_env, load_policy("random", env))
+        play(tmp_path / "base" / "1", longer, load_policy("random", other))
+        for run in range(3):
+            play(tmp_path / "learnt" / str(run), make_env, as_policy(lambda obs: 1, env, name=f"learnt-{run}"))
+        play(tmp_path / "learnt" / "3", longer, load_policy("gold", other))
+    few, many, both = compare_policies([tmp_path / "base", tmp_path / "learnt"])
+    assert few.runs == (1, 3) and many.runs == (1, 1) and many.figures[1]["success"].value == 1
+    for name in ("success", "return", "steps"):
+        values = [one.figures[1][name].value for one in (few, many, both)]
+        assert values[0] != values[1] and values[2] == pytest.approx((values[0] + values[1]) / 2)
+        difference = both.tests[0][name]
+        assert difference.difference == pytest.approx(values[2] - both.figures[0][name].value)
+        assert difference.interval[0] <= difference.difference <= difference.interval[1]
+    middle = both.figures[1]["IQM of return"]
+    assert middle.low <= middle.value <= middle.high and 0.3 < middle.value < 0.6  # half of the levels have a return of 0
+
+
 def test_a_wrong_name_is_answered_with_the_rows_and_a_folder_with_several_policies_with_the_way_to_name_one(run, folder):
     with pytest.raises(UsageError, match=r"Did you mean 'gold \(expert\)'"):
         compare_policies(["golf (expert)", "learnt-1"], folder)

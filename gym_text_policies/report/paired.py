@@ -27,6 +27,7 @@ from gym_text_policies.report.significance import (
     common_levels,
     iqm,
     percentiles,
+    pooled,
     table_of,
     tests_of_means,
 )
@@ -289,7 +290,7 @@ def _figures(tables: Sequence[Sequence[Table]]) -> tuple[list[dict[str, Estimate
     intervals: list[dict[str, tuple[float, float]]] = [{} for _ in tables[1:]]
     for name, (column, statistic) in _FIGURES.items():
         measured = [[(runs, table[..., column]) for runs, table in one] for one in tables]
-        values = [np.concatenate([table.ravel() for _, table in one]) for one in measured]
+        values = [pooled([table for _, table in one]) for one in measured]
         if np.isnan(np.concatenate(values)).any():
             continue  # the environment does not say what a success is
         samples = bootstrap(measured, statistic)

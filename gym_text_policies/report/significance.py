@@ -180,6 +180,7 @@ def bootstrap(
     number of levels and of training runs. Levels are drawn once for all policies, so that differences are paired. A training run
     is drawn whole, with all its levels: they are no independent evidence about training. rliable expects a training run for each
     task, and draws the runs of each task apart. Environments whose runs have different names are treated in this way here, too.
+    Each level counts once: where an environment has fewer runs, each of them counts more; see `pooled`.
 
     Args:
         policies: For each policy the names of its runs and their table (runs, levels) in each environment. The levels of an
@@ -193,9 +194,27 @@ def bootstrap(
         levels = [rng.integers(table.shape[1], size=(_CHUNK, 1, table.shape[1])) for _, table in policies[0]]
         for tables, found in zip(policies, samples, strict=True):
             drawn = {names: rng.integers(len(names), size=(_CHUNK, len(names), 1)) for names in dict.fromkeys(n for n, _ in tables)}
-            values = [table[drawn[names], level].reshape(_CHUNK, -1) for (names, table), level in zip(tables, levels, strict=True)]
-            found.append(statistic(np.concatenate(values, axis=1), axis=1))
+            values = [table[drawn[names], level] for (names, table), level in zip(tables, levels, strict=True)]
+            found.append(statistic(pooled(values), axis=-1))
     return np.stack([np.concatenate(found) for found in samples])
+
+
+def pooled(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the results of several environments in one row, so that each level counts once however many runs played it.
+
+    >>> pooled([np.array([[1.0], [2.0]]), np.array([[5.0]])]).tolist()
+    [1.0, 2.0, 5.0, 5.0]
+
+    Args:
+        tables: Results (..., runs, levels) in each environment. Those with fewer runs are repeated, to as many as the least common
+            multiple of the numbers of runs.
+
+    Returns:
+        Array (..., results).
+    """
+    most = math.lcm(*(table.shape[-2] for table in tables))
+    flat = [np.repeat(table, most // table.shape[-2], axis=-2).reshape(*table.shape[:-2], -1) for table in tables]
+    return np.concatenate(flat, axis=-1)
 
 
 def percentiles(samples: np.ndarray) -> tuple[float, float]:
