@@ -1,14 +1,16 @@
 """Train a small network of stable-baselines3 for each world of the panel, from rewards alone, and let them play it as one row.
 
 ``python benchmarks/panel_networks.py`` takes about an hour of one core, five minutes of training for each world. It trains on the
-fold ``train`` with the panel's step limits. A second run trains only the worlds that have no network in the folder. The row's
-result file is ``FOLDER/results/stable-baselines3-small.json``. ``--help`` lists the options.
+fold ``train`` with the panel's step limits. A second run trains only the worlds that have no network in the folder, and refuses a
+network that was trained otherwise. The row's result file is ``FOLDER/results/stable-baselines3-small.json``. ``--help`` lists the
+options.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,19 +19,21 @@ from typing import Any
 import gymnasium as gym
 import torch
 from gymnasium import spaces
-from helpers.harness import options, run
+from helpers.harness import command, options, run, table, write
 from helpers.networks import Numbers, ScoredActions, ScoringPolicy, WordEmbeddings
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
+from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers import EncodeText, History
 from gym_text_policies.environments import environment_maker, fold_arguments
+from gym_text_policies.files import replacing
 from gym_text_policies.panel.command import PanelConfig
 from gym_text_policies.panel.command import run as play
 from gym_text_policies.panel.worlds import Size, the_panel
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.run_folders import write_atomically, writing
 
 ROW = "stable-baselines3"
 """Name of the row."""
@@ -69,6 +73,15 @@ class Config:
     """Games at once."""
     seed: int = 0
     """Seed of training."""
+
+    def __post_init__(self) -> None:
+        for world in self.only:
+            check_choice("only", world, the_panel().worlds)
+
+    @property
+    def training(self) -> dict[str, float]:
+        """The settings that a network depends on, as they stand in the file beside it."""
+        return {name: getattr(self, name) for name in ("seconds", "games", "seed")}
 
 
 class Budget(BaseCallback):
@@ -115,29 +128,61 @@ def network(config: Config, world: str) -> PPO | MaskablePPO:
     return PPO("MultiInputPolicy", **common, **TEXTS, policy_kwargs={"features_extractor_class": WordEmbeddings})
 
 
+def is_trained(config: Config, path: Path) -> bool:
+    """Return whether the folder has a network, which then has to be trained as the config says.
+
+    Raises:
+        UsageError: If it was trained otherwise.
+    """
+    if not (path.exists() and path.with_suffix(".json").exists()):
+        return False
+    figures = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    if (stored := {name: figures.get(name) for name in config.training}) != config.training:
+        raise UsageError(
+            f"{path}: expected a network trained with {config.training}; got one trained with {stored}. "
+            "Remove it, or name another folder."
+        )
+    return True
+
+
 def train(config: Config, world: str, path: Path) -> None:
     """Train a network, and save it with what its training says."""
     model, budget = network(config, world), Budget(config.seconds)
     model.learn(1_000_000_000, callback=budget)
-    ended = {"steps": model.num_timesteps, "episodes": sum(map(len, budget.returns)), "seconds": config.seconds}
+    ended = {"steps": model.num_timesteps, "episodes": sum(map(len, budget.returns))}
     means = [round(fmean(values), 3) if values else None for values in budget.returns]
-    write_atomically(path.with_suffix(".json"), json.dumps({"world": world, **ended, "returns": means}) + "\n")
-    model.save(path)
+    with writing(path), replacing(path) as file:
+        model.save(file)
+    write_atomically(path.with_suffix(".json"), json.dumps({"world": world, **config.training, **ended, "returns": means}) + "\n")
     model.get_env().close()  # type: ignore[union-attr]
 
 
+def learning_table(learnt: Sequence[Mapping[str, Any]]) -> str:
+    """Return a row for each network: the steps and episodes of its training, and the mean returns at its start and its end."""
+    columns = ("trained in", "steps", "episodes", "return, first tenth", "last tenth")
+    rows = []
+    for figures in learnt:
+        ends = ("-" if mean is None else f"{round(mean, 2) + 0.0:.2f}" for mean in (figures["returns"][0], figures["returns"][-1]))
+        rows.append((figures["world"], *(f"{figures[name]:,}" for name in ("steps", "episodes")), *ends))
+    return table(columns, rows)
+
+
 def main() -> None:
-    """Train what is missing, and let the networks play the panel as one row."""
+    """Train what is missing, write what the networks learnt in training, and let them play the panel as one row."""
     config = options(Config, __doc__)
     torch.set_num_threads(1)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    panel, entries = the_panel(), []
-    for world in config.only or panel.worlds:
-        if not (path := folder / f"{world}.zip").exists():
+    panel, entries, learnt = the_panel(), [], []
+    paths = {world: folder / f"{world}.zip" for world in config.only or panel.worlds}
+    missing = [world for world, path in paths.items() if not is_trained(config, path)]
+    for world, path in paths.items():
+        if world in missing:
             train(config, world, path)
-        print(path.with_suffix(".json").read_text().strip(), flush=True)
+        learnt.append(json.loads(path.with_suffix(".json").read_text("utf-8")))
+        print(json.dumps(learnt[-1]), flush=True)
         entries.append({"model": f"sb3:{path}", "deterministic": False, "environments": [panel.worlds[world].environment]})
+    write("panel_networks", f"`{command()}`\n\n{learning_table(learnt)}", {"command": command(), "networks": learnt})
     write_atomically(rows := folder / "rows.yaml", json.dumps({ROW: entries}, indent=1) + "\n")  # JSON is YAML
     allowed = tuple(str(entry["model"]) for entry in entries)
     print(play(PanelConfig(variants=str(rows), imports=allowed, size=config.size, only=config.only, folder=str(folder))))

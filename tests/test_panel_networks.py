@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gym_text.errors import UsageError
 from gym_text_policies.panel.results import read_result
 from gym_text_policies.panel.verify import verify
 
@@ -36,11 +37,15 @@ def test_an_actions_score_follows_from_its_words_and_not_from_its_index(script):
 
 def test_networks_of_each_kind_are_trained_once_and_play_as_one_row(script, tmp_path, monkeypatch, capsys):
     words = ["panel_networks.py", "--folder", str(tmp_path), "--seconds", "2", "--only", "CookingWorld", "GoTo", "LunarLander"]
-    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setattr("sys.argv", [*words, "--results", str(tmp_path / "figures")])
     script.main()
     trained = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"world"')]
     assert [figures["world"] for figures in trained] == words[6:]
-    assert all(figures["steps"] >= 8 and figures["seconds"] == 2 for figures in trained)
+    assert all(
+        figures["steps"] >= 8 and (figures["seconds"], figures["games"], figures["seed"]) == (2, 8, 0) for figures in trained
+    )
+    assert json.loads((tmp_path / "figures/panel_networks.json").read_text())["networks"] == trained
+    assert script.learning_table(trained) in (tmp_path / "figures/panel_networks.md").read_text()
     (path,) = (tmp_path / "results").iterdir()
     result, table = read_result(path)
     played = {name: world.policy for name, world in result.worlds.items()}
@@ -51,3 +56,40 @@ def test_networks_of_each_kind_are_trained_once_and_play_as_one_row(script, tmp_
     monkeypatch.setattr(script, "train", None)
     script.main()
     assert read_result(path)[0].worlds == result.worlds
+
+
+def test_a_network_that_was_trained_otherwise_is_refused_and_one_that_was_not_saved_to_its_end_is_none(
+    script, tmp_path, monkeypatch
+):
+    path = tmp_path / "Sokoban.zip"
+    real = script.PPO.save
+
+    def killed(model, file):
+        real(model, file)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script.PPO, "save", killed)
+    words = ["panel_networks.py", "--folder", str(tmp_path), "--only", "Sokoban", "--seconds", "1", "--games", "2", "--seed"]
+    monkeypatch.setattr("sys.argv", [*words, "3"])
+    with pytest.raises(KeyboardInterrupt):
+        script.main()
+    assert not script.is_trained(script.Config(seconds=1, games=2, seed=3), path) and not path.exists()
+    monkeypatch.setattr(script.PPO, "save", real)
+    script.train(script.Config(seconds=1, games=2, seed=3), "Sokoban", path)
+    assert script.is_trained(script.Config(seconds=1, games=2, seed=3), path)
+    monkeypatch.setattr("sys.argv", [*words, "4"])
+    with pytest.raises(
+        UsageError, match=r"Sokoban.zip: expected a network trained with .*'seed': 4}; got .*'seed': 3}. Remove it, or"
+    ):
+        script.main()
+    with pytest.raises(UsageError, match=r"only: expected one of .*'Sokoban'.*; got 'Foo'"):
+        script.Config(only=("Foo",))
+
+
+def test_the_page_says_what_the_networks_learnt_in_training(script):
+    record = json.loads((BENCHMARKS / "results/panel_networks.json").read_text())
+    told = script.learning_table(record["networks"])
+    assert told in (BENCHMARKS / "results/panel_networks.md").read_text()
+    assert told in (BENCHMARKS.parent / "docs/panel.md").read_text("utf-8")
+    (row,) = [figures for figures in record["networks"] if figures["world"] == "Sorting"]
+    assert {figures["seconds"] for figures in record["networks"]} == {300} and row["returns"][-1] < 0 and "| 0.00 |" in told
