@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from helpers.harness import command, options, play_variants, run, table, write
+from helpers.harness import Levels, command, levels_of_rows, options, play_variants, run, table, write
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
-from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.report.significance import STEPS_OF_WINS, PairedTest, paired_tests, run_of
-from gym_text_policies.report.table import Summary, interval, number
+from gym_text_policies.report.table import interval, number
 
 BASE = "the base, asked alike"
 
@@ -93,39 +92,19 @@ def summary(figures: Sequence[Mapping[str, Any]], figure: str) -> str:
     return table((figure, "episodes", *columns, "mean", "steps"), rows)
 
 
-def paired(variants: Sequence[Variant], labels: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
-    """Yield in words how an adapter of the table differs from the one before it on the same seeds, all environments.
+def paired(played: Mapping[str, Levels], names: Iterable[str]) -> Iterator[str]:
+    """Yield in words how an adapter of the table differs from the one before it on the same levels, all environments.
 
     Who wins: McNemar's exact test. What is returned, and how many steps those wins take that both win: Wilcoxon's signed-rank test.
     """
-    played = by_name(variants, labels, names)
+    names = [name for name in names if name in played]
     for kind in ("greedy", "drawn"):
-        for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
+        for before, name in pairwise(name for name in names if name.endswith(kind)):
             yield from differences(played, name, before)
 
 
-Played = dict[str, dict[tuple[str, int], Summary]]
-"""Row of the table -> environment and seed -> episode."""
-
-
-def by_name(variants: Sequence[Variant], labels: Mapping[str, str], names: Iterable[str]) -> Played:
-    """Return the episodes of some rows of a table, without those that ended in an error.
-
-    Args:
-        variants: All that was played.
-        labels: The key of one episode of each row -> the row's name, as in the record of `play_variants`.
-        names: Names of rows.
-    """
-    played: Played = {name: {} for name in names}
-    for variant in variants:
-        name = next((labels[episode.key] for episode in variant.episodes if episode.key in labels), "")
-        if name in played:
-            played[name] |= {(variant.environment, e.seed): e for e in variant.episodes if e.error is None}
-    return played
-
-
-def differences(played: Played, name: str, before: str) -> Iterator[str]:
-    """Yield in words how a row differs from another on the same seeds; see `paired`."""
+def differences(played: Mapping[str, Levels], name: str, before: str) -> Iterator[str]:
+    """Yield in words how a row differs from another on the same levels; see `paired`."""
     tests = paired_tests([run_of(played[name])], [run_of(played[before])])
     wins, steps = tests["success"], tests.get(STEPS_OF_WINS)
     gained, lost = wins.alone or (0, 0)
@@ -147,7 +126,7 @@ def main() -> None:
     text, record, store = play_variants(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
     record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    record["tests"] = list(paired(read_runs([store.folder]).variants, record["labels"], models))
+    record["tests"] = list(paired(levels_of_rows(store, record["rows"]), models))
     head = summary(record["rows"], family.figure)
     text = "\n".join([head, "", *record["tests"], "", text, "", f"Made by `{record['command']}`."])
     write(f"adapters_{config.family}", text, record)

@@ -13,20 +13,19 @@ earlier one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adapters import FAMILIES
-from helpers.harness import command, earlier, options, play_variants, run, table, write
+from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_variants, run, table, write
 from reinforcement import BABYAI, START, make
 
 from gym_text.errors import check_choice
 from gym_text_policies.records import Episode
 from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.significance import paired_tests, run_of
-from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.model.lora import environment_record
 
 GREEDY = "greedy"
@@ -135,11 +134,8 @@ PARTS = {
 }
 """By their names on the command line."""
 
-Episodes = dict[tuple[str, int], Episode]
-"""By environment and seed."""
 
-
-def play(part: Part, folder: Path, num_envs: int) -> dict[str, Episodes]:
+def play(part: Part, folder: Path, num_envs: int) -> dict[str, Levels]:
     """Play what is missing of a part; return the episodes of each row. A level that two seeds play counts once."""
     _, record, store = play_variants(
         part.variants,
@@ -150,38 +146,10 @@ def play(part: Part, folder: Path, num_envs: int) -> dict[str, Episodes]:
         llm_episodes=part.levels,
         num_envs=num_envs,
     )
-    return rows_of(store, record["rows"], part)
+    return {name.partition(", looks ahead")[0]: levels for name, levels in levels_of_rows(store, record["rows"]).items()}
 
 
-def rows_of(store: EpisodeStore, planned: Sequence[Mapping[str, Any]], part: Part) -> dict[str, Episodes]:
-    """Return the stored episodes of each row of a table.
-
-    Args:
-        store: The episodes.
-        planned: The table's rows, each with the key of its first episode.
-        part: Says how many levels each row has; more may be stored.
-    """
-    stored = [episode for episode in store.episodes() if episode.seed < part.levels]
-    most = {name: settings.get("episodes", part.levels) for name, settings in part.variants.items()}
-    first = {episode.key: who(episode) for episode in stored}
-    names = {first[row["key"]]: (row["policy"].partition(", looks ahead")[0], row["environment"]) for row in planned}
-    found: dict[str, Episodes] = {name: {} for name, _ in names.values()}
-    played: set[tuple[str, str, int | str]] = set()
-    for episode in sorted(stored, key=lambda episode: episode.seed):
-        name, environment = names.get(who(episode), ("", ""))
-        level = episode.seed if episode.level is None else f"level {episode.level}"
-        if name and episode.seed < most[name] and (name, environment, level) not in played:
-            played.add((name, environment, level))
-            found[name][environment, episode.seed] = episode
-    return found
-
-
-def who(episode: Episode) -> str:
-    """Return what identifies the row of an episode."""
-    return repr((episode.environment, episode.policy))
-
-
-def figures(episodes: Episodes) -> dict[str, Any]:
+def figures(episodes: Levels) -> dict[str, Any]:
     """Return the figures of a row: its success, and means of its levels."""
     played = [episode for episode in episodes.values() if episode.error is None]
     won = sum(episode.outcome == "won" for episode in played)
@@ -203,14 +171,14 @@ def figures(episodes: Episodes) -> dict[str, Any]:
     }
 
 
-def compared(row: Episodes, other: Episodes) -> dict[str, Any]:
+def compared(row: Levels, other: Levels) -> dict[str, Any]:
     """Return how a row differs from another on the same levels: McNemar's test of wins, Wilcoxon's of returns."""
     tests = paired_tests([run_of(row)], [run_of(other)])
     wins, (gained, lost) = tests["success"], tests["success"].alone or (0, 0)
     return {"levels": wins.levels, "gained": gained, "lost": lost, "p": wins.p, "p_return": tests["return"].p}
 
 
-def results(part: Part, played: Mapping[str, Episodes]) -> dict[str, Any]:
+def results(part: Part, played: Mapping[str, Levels]) -> dict[str, Any]:
     """Return the record of a part."""
     others = {"greedy": played[GREEDY], "uniform": next(row for name, row in played.items() if UNIFORM in name)}
     rows = [

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import torch
 from adapters import ADAPTERS
-from helpers.harness import command, options, play_variants, run, table, write
+from helpers.harness import command, levels_of_rows, options, play_variants, run, table, write
 from helpers.networks import WordEmbeddings
 from sb3_contrib import MaskablePPO
 from stable_baselines import Config as Network
@@ -44,7 +44,6 @@ from gym_text.errors import check_choice
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.report.intervals import wilson_interval
-from gym_text_policies.report.runs import read_runs
 from gym_text_policies.report.significance import paired_tests, run_of
 from gym_text_policies.report.table import Summary
 from gym_text_policies.run_folders import write_atomically
@@ -330,8 +329,8 @@ def network(game: Game, folder: Path, name: str, steps: int, seeds: int) -> dict
     return dict(json.loads(done.read_text("utf-8")))
 
 
-Played = dict[str, dict[int, Summary]]
-"""Column -> seed -> episode."""
+Played = dict[str, dict[int | str, Summary]]
+"""Column -> level -> episode."""
 
 
 def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
@@ -344,23 +343,23 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
     # The model keeps what it has read of five long episodes; of more it would read all again and again.
     _, record, store = play_variants(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=5)
-    short = {environment: column for column, environment in game.environments.items()}
-    # A row has the key of its first episode.
-    columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in record["rows"]}
-    episodes: Played = {}
-    for variant in read_runs([store.folder]).variants:
-        column = next(columns[one.key] for one in variant.episodes if one.key in columns)
-        whole = [one for one in variant.episodes if one.error is None]
-        by_level = {one.seed if one.level is None else f"level {one.level}": one for one in reversed(whole)}
-        episodes[column] = {one.seed: one for one in reversed(by_level.values())}  # a level that was played again counts once
-    return episodes
+    levels = levels_of_rows(store, record["rows"])
+    return {
+        column + policy.removeprefix(name): {
+            level: Summary.of(episode)
+            for (where, level), episode in levels[policy].items()
+            if where == environment and episode.error is None
+        }
+        for column, environment in game.environments.items()
+        for policy in levels
+    }
 
 
 FIGURES = {"success": ".2f", "return": ".2f", "steps": ".1f"}
 """What is measured of an episode, and how it is written."""
 
 
-def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]) -> dict[str, Any]:
+def compared(runs: Sequence[Mapping[int | str, Summary]], start: Mapping[int | str, Summary]) -> dict[str, Any]:
     """Return the mean figures of an algorithm's runs, and p beside the start: McNemar's for success of one run, else Wilcoxon's."""
     found: dict[str, Any] = {}
     tests = paired_tests([run_of(run) for run in runs], [run_of(start)])

@@ -5,15 +5,14 @@ python benchmarks/thinking.py --episodes 50
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapters import by_name, differences
-from helpers.harness import command, options, play_variants, run, table, write
+from adapters import differences
+from helpers.harness import Levels, command, levels_of_rows, options, play_variants, run, table, write
 
 from gym_text_policies.records import Episode
-from gym_text_policies.report.runs import read_runs
 from gym_text_policies.report.table import interval, number
 
 ENVIRONMENT = "CookingWorldText-v0"
@@ -71,15 +70,10 @@ def figures(name: str, row: dict[str, Any], episodes: Sequence[Episode]) -> tupl
     )
 
 
-def results(config: Config, record: dict[str, Any], episodes: Sequence[Episode]) -> Iterator[str]:
+def results(record: dict[str, Any], played: Mapping[str, Levels]) -> Iterator[str]:
     """Yield the table, and the paired tests of each row beside the row without thoughts and the adapter before."""
-    played = by_name(read_runs([config.folder]).variants, record["labels"], rows(config))
-    of = {key.key: name for name, summaries in played.items() for key in summaries.values()}
-    shown = [
-        figures(row["policy"], row, [episode for episode in episodes if of.get(episode.key) == row["policy"]])
-        for row in record["rows"]
-        if row["policy"] in played
-    ]
+    whole = {name: [episode for episode in levels.values() if episode.error is None] for name, levels in played.items()}
+    shown = [figures(row["policy"], row, whole[row["policy"]]) for row in record["rows"]]
     columns = ("row", "episodes", "success", "lost, at the limit", "steps", "seconds a decision", "tokens of a thought", "cut")
     yield table(columns, shown)
     yield ""
@@ -101,7 +95,7 @@ def main() -> None:
         first_seed=config.first_seed,
         baselines=("none",),
     )
-    text = "\n".join([*results(config, record, list(store.episodes())), "", f"Made by `{command()}`."])
+    text = "\n".join([*results(record, levels_of_rows(store, record["rows"])), "", f"Made by `{command()}`."])
     record["command"] = command()
     write("thinking", text, {key: record[key] for key in ("command", "rows")})
 

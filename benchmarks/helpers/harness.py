@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from gym_text.errors import GymTextError
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.records import Episode
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
@@ -122,11 +123,51 @@ def play_variants(variants: Mapping[str, Mapping[str, Any]], **bench: Any) -> tu
 
     Returns:
         The table in Markdown, its record (``table.json``), and the store of the episodes.
+
+    Raises:
+        RunError: If all episodes of a row ended in an error.
     """
     from gym_text_policies.experiments.bench import BenchConfig, run
+    from gym_text_policies.experiments.play_missing import check_some_played
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(variants, file)  # JSON is YAML
         file.flush()
         text, store = run(BenchConfig(variants=file.name, **bench))
-    return text, json.loads((store.folder / "table.json").read_text("utf-8")), store
+    record = json.loads((store.folder / "table.json").read_text("utf-8"))
+    for row in record["rows"]:
+        check_some_played(f"{store.folder}: {row['environment']}, {row['policy']}", [row])
+    return text, record, store
+
+
+Levels = dict[tuple[str, int | str], Episode]
+"""Environment, and its level if the record has one, else its seed -> episode."""
+
+
+def levels_of_rows(store: EpisodeStore, rows: Sequence[Mapping[str, Any]]) -> dict[str, Levels]:
+    """Return the episodes of each policy of a table, one of each level; the folder may have more.
+
+    Episodes of other seeds, of other settings or of other weights of a model stand beside them there, maybe under the same name.
+    Of several episodes of a level the first one without an error is taken.
+
+    Args:
+        store: The episodes.
+        rows: The table's rows, as in the record of `play_variants`: each has the key of its first episode.
+    """
+    played: dict[str, list[Episode]] = {}
+    for episode in sorted(store, key=lambda episode: (episode.error is not None, episode.seed)):
+        played.setdefault(who(episode), []).append(episode)
+    found: dict[str, Levels] = {row["policy"]: {} for row in rows}
+    firsts = {episode.key: episode for episodes in played.values() for episode in episodes}
+    for row in rows:
+        first = firsts[row["key"]]
+        for episode in played[who(first)]:
+            if first.seed <= episode.seed < first.seed + row["episodes"]:
+                level = episode.seed if episode.level is None else f"level {episode.level}"
+                found[row["policy"]].setdefault((row["environment"], level), episode)
+    return found
+
+
+def who(episode: Episode) -> str:
+    """Return what identifies the row of an episode."""
+    return repr((episode.environment, episode.policy))
