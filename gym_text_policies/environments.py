@@ -73,7 +73,7 @@ def names_environment(name: str, environment: str) -> bool:
     """
     env_id, wanted = parse_environment(name)
     other, arguments = parse_environment(environment)
-    return env_id == other and all(key in arguments and arguments[key] == value for key, value in wanted.items())
+    return env_id == other and wanted.items() <= arguments.items()
 
 
 def environment_name(environment: Mapping[str, Any]) -> str:
