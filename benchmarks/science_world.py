@@ -15,6 +15,7 @@ and lists no actions.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -52,6 +53,8 @@ from gym_text_policies.training.model.lora import environment_record
 ID = "ScienceWorldText-v0"
 DONE = Path("runs/science_world_experts.jsonl")
 """The experts' rows of a run that was stopped, and with what configuration."""
+TOKENS = {"tokens": "all actions", "beginnings": "their distinct beginnings"}
+"""What is counted of the actions to choose of."""
 CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
 
 
@@ -137,18 +140,20 @@ def speeds(config: Config) -> list[dict[str, Any]]:
 
 
 def choosing(config: Config) -> list[dict[str, Any]]:
-    """Measure how long the embedded model takes to choose from the engine's list, and from parts of it, after a new prompt.
+    """Measure how long a model takes to choose from the engine's list, and from parts of it, after a new prompt.
 
     Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot), or does not:
-    unlisted differs in that alone, chat also shows neither the place nor the inventory.
+    unlisted differs in that alone, chat also shows neither the place nor the inventory. The search for the best action alone is
+    the shorter the surer a model is: the embedded model is unsure, the adapter sure.
     """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
-    policies = {
-        f"{strategy}, {dtype}": load_policy("smollm2", env, mode="choose", strategy=strategy, history=0, dtype=dtype)
-        for dtype in ("float32", "bfloat16")
-        for strategy in ("zero_shot", "unlisted", "chat")
-    }
+    models, policies = {"smollm2": ("zero_shot", "unlisted", "chat"), "adapters/scienceworld-sft": ("chat",)}, {}
+    for model, probabilities, dtype in itertools.product(models, (True, False), ("float32", "bfloat16")):
+        for strategy in models[model]:
+            ways: dict[str, Any] = {"probabilities": probabilities, "dtype": dtype}
+            name = f"{model}, {strategy}, {'all probabilities' if probabilities else 'the best alone'}, {dtype}"
+            policies[name] = load_policy(model, env, mode="choose", strategy=strategy, history=0, **ways)
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     obs, _ = env.reset(seed=0)
     every = [name for name in obs["valid_actions"] if name not in ALWAYS]
@@ -254,12 +259,11 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, one core; medians. A list is made each step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
-    choices = (
-        (row["candidates"], f"{row['tokens']:,}", f"{row['beginnings']:,}", *(f"{value:.2f}" for value in row["seconds"].values()))
-        for row in record["choose"]
-    )
-    yield table(("actions to choose of", "their tokens", "of distinct beginnings", *record["choose"][0]["seconds"]), choices)
-    yield "\nSeconds of one core for a decision of SmolLM2; the prompt, which is new each time, counts.\n"
+    chosen = record["choose"]
+    choices = [(name, *(f"{row['seconds'][name]:.2f}" for row in chosen)) for name in chosen[0]["seconds"]]
+    choices += [(f"tokens of {what}", *(f"{row[key]:,}" for row in chosen)) for key, what in TOKENS.items()]
+    yield table(("actions to choose of", *(row["candidates"] for row in chosen)), choices)
+    yield "\nSeconds of one core for a decision; the prompt, which is new each time, counts.\n"
     rows = []
     for row in record["experts"]:
         folds = (f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))

@@ -118,6 +118,14 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
+def test_answers_without_probabilities_are_written(tmp_path):
+    player = {"model": "smollm2", "mode": "choose", "probabilities": False}
+    environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
+    config = {"agent": player, "environment": environment, "experiment": {"verbose": False}}
+    answers = read(run_experiment(config, tmp_path / "run") / "answers/seed-0.json")
+    assert list(answers) == ["1", "2"] and all(answer.keys() == {"action", "action_name", "valid"} for answer in answers.values())
+
+
 def test_a_policy_that_looks_ahead_runs_from_a_file_and_its_gif_is_played_again(tmp_path, caplog):
     path = tmp_path / "ahead.yaml"
     path.write_text(

@@ -21,6 +21,8 @@ class Request:
     """The prompt, as a chat."""
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these texts, in place of a text."""
+    probabilities: bool = True
+    """False: with choices the most probable one suffices, and a model may leave out the probabilities."""
     schema: Mapping[str, Any] | None = None
     """If given, the answer is JSON that follows this JSON schema. With a `tool`, the arguments of its call follow it."""
     max_tokens: int = 16
@@ -77,6 +79,8 @@ class Answer:
     not an answer. None for a request with choices, and if a provider does not say."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each choice; they sum to 1."""
+    choice: str | None = None
+    """The most probable choice, in an answer that leaves out the probabilities."""
     probability_kind: str | None = None
     """What the probabilities are of. ``likelihood``: the choice and the end of turn as a text, relative to the other choices.
     ``letter``: the letter that stands for the choice in a list. ``decision``: the choice in a typed decision of the provider."""

@@ -228,7 +228,7 @@ def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
     answers = {}
     for number, step in enumerate(episode.steps, start=1):
         decision = step.decision
-        if decision.completion is not None or decision.probabilities is not None:
+        if decision.messages or decision.probabilities is not None:
             action = spec.encode(decision.action, _with_tuples(step.observation))
             answers[str(number)] = raw_answer(decision, action)
     if answers:

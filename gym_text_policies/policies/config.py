@@ -150,6 +150,9 @@ class PolicyConfig(PolicyOptions):
     """Pixels of the longest side to which larger pictures are reduced; by default they stay as they are rendered."""
     length_normalised: bool | None = None
     """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
+    probabilities: bool | None = None
+    """Whether a decision in choose says how probable each action is (the default). If not, a model in this process searches for
+    the most probable action alone: the same one, sooner where there are many. For temperature 0."""
     shots: int | None = None
     """Number of examples that few_shot and retrieval show."""
     demonstrations: int | None = None
@@ -201,7 +204,7 @@ class PolicyConfig(PolicyOptions):
             raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
         if not isinstance(self.think, bool | str | None) or self.think == "":
             raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {self.think!r}.")
-        for name in ("with_reward", "own_words", "tokens", "pictures", "length_normalised", "deterministic"):
+        for name in ("with_reward", "own_words", "tokens", "pictures", "length_normalised", "probabilities", "deterministic"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
         for name in ("strategy", "on_invalid", "between"):
@@ -327,6 +330,7 @@ DEFAULTS = PolicyConfig(
     temperature=0.0,
     on_invalid="random",
     length_normalised=False,
+    probabilities=True,
     shots=3,
     action_rate=1,
     between="repeat",

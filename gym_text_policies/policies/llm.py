@@ -103,6 +103,12 @@ class LLMPolicy(Policy):
         self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
+        self._probabilities: bool = given["probabilities"]
+        if not self._probabilities and (self._mode != "choose" or self._temperature > 0):
+            raise UsageError(
+                "probabilities=False: expected mode='choose' and temperature=0, which play the most probable action; got "
+                f"mode={self._mode!r}, temperature={self._temperature}."
+            )
         self._thinking = Thinking.of(given, self._prompt)
         self._pictures = Pictures.of(given, backend)
 
@@ -127,6 +133,7 @@ class LLMPolicy(Policy):
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
+            **({} if self._probabilities else {"probabilities": False}),
             **self._thinking.config,
             **self._pictures.config,
             "seed": self.seed,
@@ -208,6 +215,7 @@ class LLMPolicy(Policy):
         return Request(
             tuple(messages),
             choices=names if choose else None,
+            probabilities=self._probabilities,
             schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,
             tool=tool_function(self.spec) if self._mode == "tool" else None,
             max_tokens=self._max_tokens or self._enough_tokens(names, choose=choose),
@@ -232,8 +240,8 @@ class LLMPolicy(Policy):
         self._ask([question for question in questions if len(question.names) > 1], choose=True)
         for question in questions:
             probabilities = question.probabilities
-            if self._temperature == 0:
-                question.action = max(probabilities, key=probabilities.__getitem__)
+            if self._temperature == 0 or probabilities is None:
+                question.action = question.most_probable
             else:
                 weights = tempered([probabilities[name] for name in question.names], self._temperature)
                 question.action = question.names[question.turn.rng.choice(len(weights), p=weights)]

@@ -48,10 +48,21 @@ class Question:
         return next((answer.finish for answer in reversed(self.answers) if answer.text is not None), None)
 
     @property
-    def probabilities(self) -> Mapping[str, float]:
-        """The probability of each action. If there is only one action, the model is not asked, and it has probability 1."""
-        last = self.answers[-1].probabilities if self.answers else None
-        return last or {self.names[0]: 1.0}
+    def probabilities(self) -> Mapping[str, float] | None:
+        """The probability of each action; None if the model has said no more than which action is the most probable one.
+
+        If there is only one action, the model is not asked, and it has probability 1.
+        """
+        last = self.answers[-1] if self.answers else None
+        if last and last.choice is not None:
+            return None
+        return (last.probabilities if last else None) or {self.names[0]: 1.0}
+
+    @property
+    def most_probable(self) -> str:
+        """The most probable action."""
+        probabilities = self.probabilities
+        return str(self.answers[-1].choice) if probabilities is None else max(probabilities, key=probabilities.__getitem__)
 
     def say(self, answer: str, reply: str) -> None:
         """Add an answer of the model, and a reply to it, to the conversation."""
@@ -66,7 +77,7 @@ class Question:
         """Return the decision, with its tokens and cost."""
         assert self.action is not None
         texts = [said for answer in self.answers if (said := _said(answer)) is not None]
-        chosen = not self.answers or self.answers[-1].probabilities is not None
+        chosen = not self.answers or self.answers[-1].probabilities is not None or self.answers[-1].choice is not None
         last = self.answers if chosen else self.answers[-1:]  # a choice may stand behind words of the same decision
         return Decision(
             self.action,

@@ -15,6 +15,7 @@
     cached        reading by the model's own cache, or without one, for all other models
     sampling      logits -> the next token
     decoding      logits -> scores of the candidates, or the tokens of a text
+    best_first    candidates -> the most probable one, without the probabilities of the others
     exactness     the fastest of these ways that gives the probabilities of a model's plain forward pass
     thinking      tokens -> where a thought ends, and what closes one that does not end
     grammars      JSON schemas -> which tokens may come next

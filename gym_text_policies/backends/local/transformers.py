@@ -13,6 +13,7 @@ from typing import Any
 from gym_text.errors import check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.best_first import find, search
 from gym_text_policies.backends.local.calls import Calls
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
@@ -41,6 +42,8 @@ class TransformersBackend(Backend):
 
     In mode ``choose`` one forward pass computes a request's prompt and all its candidates. The score of a candidate is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart. The probabilities are the softmax of the scores.
+    For a request that asks for the most probable candidate alone, short passes search for the one with the highest score, if the
+    scores are sums and tokens can be removed from the model's cache.
 
     If the chat template lets the model think, the thoughts of all requests are generated first, and an answer of any kind stands
     behind its closed thought. A thought that the model does not close is closed in its place. If the model begins an answer where
@@ -159,8 +162,10 @@ class TransformersBackend(Backend):
         asked = {question: Asked.of(question) for question in questions}
         self._think([each for question, each in asked.items() if question.place.thinks])
         answers: dict[Question, Answer] = {}
-        for group in self._groups([each for each in asked.values() if each.question.request.choices is not None]):
-            answers |= zip([each.question for each in group], self._choose(group), strict=True)
+        choosing = [each for each in asked.values() if each.question.request.choices is not None]
+        for choose, searches in ((self._choose, False), (self._find, True)):
+            for group in self._groups([each for each in choosing if self._searches(each.question) is searches]):
+                answers |= zip([each.question for each in group], choose(group), strict=True)
         free = [each for each in asked.values() if each.question.request.choices is None]
         if free:
             answers |= zip([each.question for each in free], self._generate(free), strict=True)
@@ -236,6 +241,24 @@ class TransformersBackend(Backend):
             )
             for each, tree, rows in zip(asked, candidates, log_probs, strict=True)
         ]
+
+    def _searches(self, question: Question) -> bool:
+        """Return whether the most probable candidate is searched for, and has the highest score."""
+        request = question.request
+        return not (request.probabilities or request.length_normalised) and self._prefixes.cuts_back
+
+    def _find(self, asked: Sequence[Asked]) -> list[Answer]:
+        """Find the most probable candidates of several questions, without the probabilities of the others."""
+        searches = [
+            search(prefix, each.prompt, [self._tokens(choice) for choice in each.question.choices], self._end)
+            for each, prefix in zip(asked, self._opened(asked), strict=True)
+        ]
+        answers = []
+        for each, found in zip(asked, find(self._prefixes, searches), strict=True):
+            choice = each.question.choices[found.index]
+            told = {choice: (found.tokens, found.log_probs)}
+            answers.append(each.answer(told, choice=choice, tokens_in=found.tokens_read))
+        return answers
 
     def _generate(self, asked: Sequence[Asked]) -> list[Answer]:
         """Generate the texts of several questions together."""

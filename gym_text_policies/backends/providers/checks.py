@@ -55,12 +55,12 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
 
     Args:
         answer: The answer.
-        choices: The choices for which it has to have probabilities.
+        choices: The choices for which it has to have probabilities; or it names one of them as the most probable one.
 
     Raises:
         TypeError, ValueError: If a part has another type, is not finite or is out of its bounds.
     """
-    for name in ("text", "reasoning", "arguments", "finish", "probability_kind", "reference"):
+    for name in ("text", "reasoning", "arguments", "finish", "choice", "probability_kind", "reference"):
         value = getattr(answer, name)
         if not isinstance(value, str | None):
             raise TypeError(f"{name} has to be a text; got {str(value)[:60]!r} ({type(value).__name__})")
@@ -84,6 +84,10 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
 
 
 def _check_probabilities(answer: Answer, choices: Sequence[str] | None) -> None:
+    if answer.choice is not None:
+        if answer.choice not in (choices or ()) or answer.probabilities is not None:
+            raise ValueError(f"a choice among {choices} without probabilities is expected; got {answer.choice!r}")
+        return
     if choices is not None and (answer.probabilities is None or list(answer.probabilities) != list(dict.fromkeys(choices))):
         raise ValueError("a probability of each choice is expected")
     if answer.probabilities is None:
