@@ -72,7 +72,7 @@ def rows(config: Config) -> dict[str, dict[str, Any]]:
     names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT first
     found: dict[str, dict[str, Any]] = {}
     for name in names:
-        found[f"{name}, greedy"] = {"model": f"adapters/{name}"}
+        found[f"{name}, greedy"] = {"model": f"adapters/{name}", "probabilities": False}
         found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "episodes": config.drawn_episodes}
     asked = json.loads((ADAPTERS / names[0] / RECORD).read_text("utf-8"))["asked"]
     return {BASE: {"model": "smollm2", "episodes": config.base_episodes, **asked}, **found}

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, Turn, load_policy, rollout
+from gym_text_policies import LLMPolicy, PolicyError, Turn, load_policy, rollout
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local import transformers
 from gym_text_policies.backends.local.best_first import find, search
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.decoding import Candidates, read
@@ -17,9 +18,16 @@ from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.lookahead import LookAhead, Search
 from gym_text_policies.policy import text_spec
 
 END = 2
+
+
+@pytest.fixture(autouse=True)
+def _searching(monkeypatch):
+    """Search among few candidates, too."""
+    monkeypatch.setattr(transformers, "_FEW_TOKENS", 0)
 
 
 @pytest.mark.parametrize("way", [PackedPrefixes, PooledPrefixes, CachedPrefixes, RereadPrefixes])
@@ -74,6 +82,24 @@ def test_a_model_that_prefers_some_words_reads_few_of_the_others():
     assert alone.tokens_in - prompt < (full.tokens_in - prompt) / 2
 
 
+@pytest.mark.parametrize("bad", [float("nan"), -float("inf")])
+def test_predictions_that_are_no_numbers_are_an_error(small_model, bad, monkeypatch):
+    backend = TransformersBackend(*small_model, "m")
+    compute = backend._prefixes.compute
+    monkeypatch.setattr(backend._prefixes, "compute", lambda branches: [logits.fill_(bad) for logits in compute(branches)])
+    with pytest.raises(PolicyError, match="expected a log-probability of each choice; got NaN"):
+        backend.answer([question("go left", "go right", "drop", probabilities=False)])
+
+
+def test_a_search_takes_few_passes_where_the_model_prefers_nothing(small_model, monkeypatch):
+    names = [f"go {a} {b} {c}" for a in "abcdefg" for b in "hijklmn" for c in "opqrstu"]
+    backend, passes = TransformersBackend(*small_model, "m"), []
+    compute = backend._prefixes.compute
+    monkeypatch.setattr(backend._prefixes, "compute", lambda branches: passes.append(branches) or compute(branches))
+    backend.answer([question(*names, probabilities=False)])
+    assert len(passes) < 30
+
+
 def test_means_are_no_bounds_so_that_all_are_scored(small_model):
     backend = TransformersBackend(*small_model, "m")
     request = question("go", "go left", "turn right", length_normalised=True)
@@ -97,6 +123,12 @@ def test_a_policy_plays_the_same_without_probabilities():
     assert policy.config["probabilities"] is False
 
 
+def test_few_candidates_are_read_at_once(small_model, monkeypatch):
+    monkeypatch.undo()
+    (answer,) = TransformersBackend(*small_model, "m").answer([question("go left", "turn right", probabilities=False)])
+    assert answer.choice is None and answer.probabilities.keys() == {"go left", "turn right"}
+
+
 def test_an_only_action_is_certain(small_model):
     policy = LLMPolicy(TransformersBackend(*small_model, "m"), text_spec(make()), mode="choose", probabilities=False)
     obs = make().reset(seed=0)[0] | {"valid_actions": ("drop",)}
@@ -115,5 +147,8 @@ def test_an_only_action_is_certain(small_model):
 def test_what_needs_probabilities_is_refused(small_model, settings, message):
     with pytest.raises(UsageError, match=message):
         load_policy(TransformersBackend(*small_model, "m"), make(), probabilities=False, **settings)
+    player = LLMPolicy(TransformersBackend(*small_model, "m"), text_spec(make()), mode="choose", probabilities=False)
+    with pytest.raises(UsageError, match="expected no lookahead"):
+        LookAhead(player, Search.of(PolicyConfig(lookahead="beam").settings))
     with pytest.raises(UsageError, match="probabilities: expected True or False; got 0"):
         PolicyConfig("smollm2", probabilities=0)

@@ -57,6 +57,10 @@ def broken(requests):
 def unlikely(requests):
     return [Answer(probabilities=dict.fromkeys(request.choices, 1.0)) for request in requests]
 
+@backend
+def greedy(requests):
+    return [Answer(choice=request.choices[-1]) for request in requests]
+
 def forward(obs):
     return 2
 """
@@ -135,12 +139,18 @@ def test_a_search_is_told_that_it_needs_a_model(module, name):
         ("broken", {}, "text", "expected a list with an Answer for each of 1 requests; got ['turn left']"),
         ("Loud", {"times": 2}, "text", "for each of 1 requests; got 2 answers"),
         ("unlikely", {}, "choose", "expected answers of the documented form; probabilities have to sum to 1"),
+        ("greedy", {}, "choose", "of the documented form; a probability of each choice is expected; got the choice 'toggle' alone"),
         ("saying", {"word": 5}, "text", "expected answers of the documented form; text has to be a text"),
     ],
 )
 def test_answers_of_another_form_end_the_episode_with_a_sentence(module, name, options, mode, message):
     (episode,) = rollout(make, load_policy(f"own_models:{name}", make(), mode=mode, **options), [0])
     assert message in episode.error
+
+
+def test_the_most_probable_choice_alone_is_played_where_it_suffices(module):
+    (episode,) = rollout(make, load_policy("own_models:greedy", make(), mode="choose", probabilities=False), [0])
+    assert episode.error is None and {step.decision.action for step in episode.steps} == {"toggle"}
 
 
 def test_a_policy_of_that_module_stays_a_policy(module):

@@ -118,7 +118,8 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
-def test_answers_without_probabilities_are_written(tmp_path):
+def test_answers_without_probabilities_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("gym_text_policies.backends.local.transformers._FEW_TOKENS", 0)
     player = {"model": "smollm2", "mode": "choose", "probabilities": False}
     environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
     config = {"agent": player, "environment": environment, "experiment": {"verbose": False}}

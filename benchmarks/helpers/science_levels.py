@@ -34,15 +34,17 @@ FIGURES = ("score", "strict", "success")
 def policy_of(model: str, options: Mapping[str, Any]) -> PolicyConfig:
     """Return how a model plays: as an adapter was trained, else in choose with the template chat, which lists no actions.
 
-    It looks for the most probable action alone, which takes a fraction of the time among a hundred.
+    In choose it looks for the most probable action alone, which takes a fraction of the time among a hundred.
     """
     if model.startswith("random"):
         return PolicyConfig("random", seed=int(model.rpartition(" ")[2]) if "seed" in model else None)
     config = PolicyConfig(model)
     if not config.asks_model:
         return config
-    asked = {} if settings_of(model) else {"strategy": "chat", "history": "all", "mode": "choose"}
-    return PolicyConfig(model, options=options, probabilities=False, **asked)
+    known = settings_of(model)
+    asked = {} if known else {"strategy": "chat", "history": "all", "mode": "choose"}
+    alone = {"probabilities": False} if {**known, **asked}.get("mode") == "choose" else {}
+    return PolicyConfig(model, options=options, **asked, **alone)
 
 
 def scores(episode: Episode) -> tuple[float, float]:

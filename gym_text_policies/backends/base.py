@@ -22,7 +22,7 @@ class Request:
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these texts, in place of a text."""
     probabilities: bool = True
-    """False: with choices the most probable one suffices, and a model may leave out the probabilities."""
+    """False: the most probable choice suffices, and a model may leave out the probabilities."""
     schema: Mapping[str, Any] | None = None
     """If given, the answer is JSON that follows this JSON schema. With a `tool`, the arguments of its call follow it."""
     max_tokens: int = 16
@@ -85,7 +85,7 @@ class Answer:
     """What the probabilities are of. ``likelihood``: the choice and the end of turn as a text, relative to the other choices.
     ``letter``: the letter that stands for the choice in a list. ``decision``: the choice in a typed decision of the provider."""
     tokens_in: int = 0
-    """Tokens of the prompt and of the choices."""
+    """Tokens of the prompt and of the choices; if only the most probable choice was looked for, those that were read for it."""
     tokens_cached: int = 0
     """The part of `tokens_in` that was not computed again."""
     tokens_out: int = 0

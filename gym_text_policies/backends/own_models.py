@@ -164,7 +164,7 @@ class OwnBackend(Backend):
             got = f"{len(answers)} answers" if is_list else f"{answers!r:.200}"
             raise PolicyError(f"{self._name}: expected a list with an Answer for each of {len(requests)} requests; got {got}.")
         try:
-            return [_checked(answer, request.choices) for answer, request in zip(answers, requests, strict=True)]
+            return [_checked(answer, request) for answer, request in zip(answers, requests, strict=True)]
         except (TypeError, ValueError) as error:
             raise PolicyError(f"{self._name}: expected answers of the documented form; {error}.") from error
 
@@ -182,9 +182,11 @@ class OwnBackend(Backend):
         return {"backend": "own", "model": self._name, "source": self._source, "own": self._model.config}
 
 
-def _checked(answer: Answer, choices: Sequence[str] | None) -> Answer:
+def _checked(answer: Answer, request: Request) -> Answer:
     """Check each field of an answer, and return the answer with its choices in the request's order."""
-    probabilities = answer.probabilities
+    choices, probabilities = request.choices, answer.probabilities
+    if answer.choice is not None and request.probabilities:
+        raise ValueError(f"a probability of each choice is expected; got the choice {answer.choice!r} alone")
     if choices is not None and isinstance(probabilities, Mapping) and probabilities.keys() == set(choices):
         answer = replace(answer, probabilities={choice: probabilities[choice] for choice in choices})
     return check_answer(answer, choices)

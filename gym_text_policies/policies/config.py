@@ -151,8 +151,8 @@ class PolicyConfig(PolicyOptions):
     length_normalised: bool | None = None
     """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
     probabilities: bool | None = None
-    """Whether a decision in choose says how probable each action is (the default). If not, a model in this process searches for
-    the most probable action alone: the same one, sooner where there are many. For temperature 0."""
+    """Whether each decision in choose says how probable the actions are (the default). If not, a model in this process looks
+    for the most probable action alone where there are many: the same one, in less time. For temperature 0."""
     shots: int | None = None
     """Number of examples that few_shot and retrieval show."""
     demonstrations: int | None = None
@@ -240,7 +240,7 @@ class PolicyConfig(PolicyOptions):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings by name, with `DEFAULTS` for those that were not given; `max_tokens` and `demonstrations` have none."""
+        """All settings by name, with `DEFAULTS` for those that were not given. Some have no default, such as `max_tokens`."""
         return {**DEFAULTS.given, **self.usual, **self.given}
 
     @property
@@ -330,7 +330,6 @@ DEFAULTS = PolicyConfig(
     temperature=0.0,
     on_invalid="random",
     length_normalised=False,
-    probabilities=True,
     shots=3,
     action_rate=1,
     between="repeat",

@@ -103,7 +103,7 @@ class LLMPolicy(Policy):
         self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
-        self._probabilities: bool = given["probabilities"]
+        self._probabilities: bool = given.get("probabilities", True)
         if not self._probabilities and (self._mode != "choose" or self._temperature > 0):
             raise UsageError(
                 "probabilities=False: expected mode='choose' and temperature=0, which play the most probable action; got "
@@ -240,7 +240,7 @@ class LLMPolicy(Policy):
         self._ask([question for question in questions if len(question.names) > 1], choose=True)
         for question in questions:
             probabilities = question.probabilities
-            if self._temperature == 0 or probabilities is None:
+            if probabilities is None or self._temperature == 0:
                 question.action = question.most_probable
             else:
                 weights = tempered([probabilities[name] for name in question.names], self._temperature)

@@ -84,10 +84,15 @@ class LookAhead(Policy):
     Args:
         player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
         search: How to search.
+
+    Raises:
+        UsageError: If the game lists no actions, or the player leaves out its probabilities.
     """
 
     def __init__(self, player: Policy, search: Search) -> None:
         super().__init__(player.spec, seed=player.seed)
+        if player.config.get("probabilities") is False:
+            raise UsageError(f"probabilities=False: expected no lookahead, which they lead; got lookahead={search.method!r}.")
         check_lists_actions(player.spec, "lookahead")
         self._player = player
         self._search = search

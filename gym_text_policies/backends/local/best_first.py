@@ -3,8 +3,10 @@
 The log-probability of a token is at most 0. So the sum over a candidate's first tokens bounds the sum over all of them, and what
 begins less probably than a whole candidate need not be read further. The search reads on behind the most probable beginnings, until
 none is as probable as the best whole candidate: a uniform-cost search. It finds the candidate to which `decoding.read` gives the
-highest score, up to rounding. Where a model finds all candidates equally probable, nothing can be left out: after as many tokens as
-all candidates have, the rest is read in one pass.
+highest score, up to rounding.
+
+Each pass reads its beginnings from the prompt on. Where a model finds all candidates about equally probable, nothing can be left
+out. So the longer a search takes, the more a pass reads, and in the end all that is left.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from dataclasses import dataclass
 
 import torch
 
+from gym_text.errors import PolicyError
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import Tree
 
 _READ_AT_ONCE = 4
-"""Beginnings that one pass reads on. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
+"""Least beginnings that one pass reads on. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
+_SHARE = 8
+"""A pass reads on one beginning for each so many tokens that were read before."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,9 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
         prompt: The prompt's tokens.
         candidates: The tokens of each candidate.
         end: The end of turn, which follows each of them.
+
+    Raises:
+        PolicyError: If the model predicts what is no number, or no candidate is possible.
     """
     tree = Tree()
     paths = [tree.grow(-1, [*tokens, end]) for tokens in candidates]
@@ -60,7 +68,7 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
     while unread and -unread[0][0] >= highest:
         nodes: list[int] = []
         reads_all = tokens_read > len(tree.tokens)
-        while unread and -unread[0][0] >= highest and (reads_all or len(nodes) < _READ_AT_ONCE):
+        while unread and -unread[0][0] >= highest and (reads_all or len(nodes) < max(_READ_AT_ONCE, tokens_read // _SHARE)):
             nodes.append(heapq.heappop(unread)[1])
         for node in nodes:  # also of those that are added here: where only one token can follow, it is read in the same pass
             nodes += [child for child in following[node] if following[child] and (reads_all or len(following[node]) == 1)]
@@ -72,15 +80,22 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
         tokens_read += len(branch.tokens) - last - 1
         logits = yield branch
         branch.keep(last)
-        rows = [branch.wanted.index(place) for place, node in zip(places, nodes, strict=True) for _ in following[node]]
-        children = [child for node in nodes for child in following[node]]
-        predicted = torch.log_softmax(logits, -1)[rows, [tree.tokens[child] for child in children]]
-        for child, log_prob in zip(children, predicted.tolist(), strict=True):
+        row_of, children = {place: row for row, place in enumerate(branch.wanted)}, [following[node] for node in nodes]
+        rows = [row_of[place] for place, those in zip(places, children, strict=True) for _ in those]
+        new = [child for those in children for child in those]
+        predicted = torch.log_softmax(logits, -1, out=logits)[rows, [tree.tokens[child] for child in new]]
+        read = set(nodes)
+        for child, log_prob in zip(new, predicted.tolist(), strict=True):
             log_probs[child], sums[child] = log_prob, sums[tree.parents[child]] + log_prob
             if child in whole and (sums[child], -whole[child]) > (highest, -best):
                 best, highest = whole[child], sums[child]
-            if following[child] and child not in nodes:
+            if following[child] and child not in read:
                 heapq.heappush(unread, (-sums[child], child))
+        if predicted.isnan().any():
+            best = -1
+            break
+    if best < 0:
+        raise PolicyError("model: expected a log-probability of each choice; got NaN, or minus infinity for all of them.")
     path = paths[best]
     return Found(best, [tree.tokens[node] for node in path], [log_probs[node] for node in path], tokens_read)
 

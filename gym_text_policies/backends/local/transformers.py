@@ -29,6 +29,8 @@ _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""
 _GPU_PASS_TOKENS = 2048
 """The same on a GPU, where few large passes are faster. The logits after so many tokens take about a gigabyte."""
+_FEW_TOKENS = 200
+"""Tokens of all candidates that one pass reads about as fast as a search finds the best of them."""
 _REMEMBERED = 4096
 """Most answers that are kept, for requests that come again (as in a game that stands still); and most texts whose tokens are
 kept."""
@@ -42,8 +44,8 @@ class TransformersBackend(Backend):
 
     In mode ``choose`` one forward pass computes a request's prompt and all its candidates. The score of a candidate is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart. The probabilities are the softmax of the scores.
-    For a request that asks for the most probable candidate alone, short passes search for the one with the highest score, if the
-    scores are sums and tokens can be removed from the model's cache.
+    For a request that leaves out the probabilities, short passes search for the candidate with the highest score. Where this would
+    not be faster, or the scores are no sums, or tokens cannot be removed from the model's cache, all are computed nevertheless.
 
     If the chat template lets the model think, the thoughts of all requests are generated first, and an answer of any kind stands
     behind its closed thought. A thought that the model does not close is closed in its place. If the model begins an answer where
@@ -243,9 +245,11 @@ class TransformersBackend(Backend):
         ]
 
     def _searches(self, question: Question) -> bool:
-        """Return whether the most probable candidate is searched for, and has the highest score."""
+        """Return whether to search for the most probable candidate alone."""
         request = question.request
-        return not (request.probabilities or request.length_normalised) and self._prefixes.cuts_back
+        if request.probabilities or request.length_normalised or not self._prefixes.cuts_back:
+            return False
+        return sum(len(self._tokens(choice)) for choice in question.choices) > _FEW_TOKENS
 
     def _find(self, asked: Sequence[Asked]) -> list[Answer]:
         """Find the most probable candidates of several questions, without the probabilities of the others."""

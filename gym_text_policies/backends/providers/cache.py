@@ -46,6 +46,7 @@ _REPAIR = "Remove the file (its answers are then asked for again), or name anoth
 def key_of_request(config: Mapping[str, Any], request: Request) -> str:
     """Return the key of a request to a model with this configuration. The request's episode is no part of it."""
     asked = asdict(replace(request, episode=""))
+    del asked["probabilities"]  # a provider gives all probabilities or none
     for name in _LATER_SETTINGS:
         if asked[name] is None:
             del asked[name]
