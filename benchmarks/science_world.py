@@ -149,10 +149,10 @@ def choosing(config: Config) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
     models, policies = {"smollm2": ("zero_shot", "unlisted", "chat"), "adapters/scienceworld-sft": ("chat",)}, {}
-    for model, probabilities, dtype in itertools.product(models, (True, False), ("float32", "bfloat16")):
+    for model, probabilities in itertools.product(models, (True, False)):
         for strategy in models[model]:
-            ways: dict[str, Any] = {"probabilities": probabilities, "dtype": dtype}
-            name = f"{model}, {strategy}, {'all probabilities' if probabilities else 'the best alone'}, {dtype}"
+            name = f"{model}, {strategy}, {'all probabilities' if probabilities else 'the best alone'}"
+            ways: dict[str, Any] = {"probabilities": probabilities, "dtype": "float32"}
             policies[name] = load_policy(model, env, mode="choose", strategy=strategy, history=0, **ways)
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     obs, _ = env.reset(seed=0)
@@ -166,10 +166,11 @@ def choosing(config: Config) -> list[dict[str, Any]]:
         for one in tokens:
             tree.grow(-1, one)
         row = {"candidates": count, "tokens": sum(map(len, tokens)), "beginnings": len(tree.tokens), "seconds": {}}
-        for name, policy in policies.items():
+        for number, (name, policy) in enumerate(policies.items()):
             took = []
             for again in range(config.choices):
-                asked = {**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})", "history": ()}
+                text = f"({count}, {again}, {number}) {obs['text']}"  # no policy finds the prompt of another in the cache
+                asked = {**obs, "valid_actions": names, "text": text, "history": ()}
                 start = time.thread_time()
                 policy(asked)
                 took.append(time.thread_time() - start)
@@ -262,7 +263,7 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     chosen = record["choose"]
     choices = [(name, *(f"{row['seconds'][name]:.2f}" for row in chosen)) for name in chosen[0]["seconds"]]
     choices += [(f"tokens of {what}", *(f"{row[key]:,}" for row in chosen)) for key, what in TOKENS.items()]
-    yield table(("actions to choose of", *(row["candidates"] for row in chosen)), choices)
+    yield table(("actions to choose of", *(str(row["candidates"]) for row in chosen)), choices)
     yield "\nSeconds of one core for a decision; the prompt, which is new each time, counts.\n"
     rows = []
     for row in record["experts"]:
