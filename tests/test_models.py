@@ -323,6 +323,19 @@ def test_weights_that_change_between_their_naming_and_their_reading_are_refused(
     loading.load_when_asked(str(adapter)).answer([REQUEST])
 
 
+def test_a_model_that_is_loaded_lets_others_forget_their_prompts(base):
+    first = loading.load_transformers(str(base))
+    before = first.answer([REQUEST])[0]
+    second = loading.load_transformers(str(base), max_cached_tokens=1000)
+    second.answer([REQUEST])
+    assert len(first._prefixes) == 0 < len(second._prefixes)
+    loading.load_transformers(str(base), max_cached_tokens=1000)
+    assert len(second._prefixes) > 0, "it was loaded already"
+    first._answered.clear()
+    again = first.answer([REQUEST])[0]
+    assert again == before, "the prompt is read again, from its first token"
+
+
 def test_a_moved_copy_of_a_model_is_the_same_model(base, adapter, tmp_path):
     folder = shutil.copytree(base, tmp_path / "model")
     change(adapter, base_model_name_or_path=str(folder))

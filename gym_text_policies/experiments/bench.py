@@ -36,7 +36,7 @@ _BEFORE = (
     "First table: what each stage of training brings, in three environments. It takes five to ten minutes on two cores. "
     "Ctrl-C stops it, and the same command goes on."
 )
-_SHOWN = 30
+_SHOWN = 16
 """Episodes to step through in the report."""
 STAGES = ADAPTERS / "stages.yaml"
 """The rows of the first table, as a file of variants."""

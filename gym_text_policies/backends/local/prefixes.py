@@ -140,6 +140,10 @@ class Prefixes(ABC):
             For each branch the logits after each of its wanted tokens on the model's device, float32 of shape (wanted, vocabulary).
         """
 
+    def forget(self) -> None:
+        """Forget all sequences."""
+        self._known = []
+
     def match(self, tokens: Sequence[int]) -> int:
         """Return how many first tokens are remembered. The last one never counts, as the prediction after it is needed."""
         return self._longest(tokens[:-1])[0]

@@ -127,6 +127,11 @@ class TransformersBackend(Backend):
                 self._answered.popitem(last=False)
         return answers
 
+    def forget(self) -> None:
+        """Forget the keys and values of all prompts, which are read again if they are needed."""
+        with self._lock:
+            self._prefixes.forget()
+
     def count(self, text: str) -> int:
         """Return the number of tokens of a text by itself."""
         with self._lock:
