@@ -9,7 +9,6 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench test check docs setup clean
 
-bench: ARGS ?= --workers 2
 bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
