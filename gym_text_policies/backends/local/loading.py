@@ -105,8 +105,8 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
     if backend is None:
         while len(_kept) >= _KEPT:
             _kept.popitem(last=False)
-        for other in _kept.values():
-            other.forget()  # a run plays one model after the other; what all have read would take gigabytes
+        for other in tuple(_kept.values()):  # another thread may ask for a model while this one waits
+            other.forget()  # a run plays one model after the other: what all have read would take gigabytes
         with _telling(source.name):
             backend = _in_use[key] = _load(source, max_cached_tokens)
     _kept[key] = backend
