@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+from collections import Counter
 
 import numpy as np
 import psutil
@@ -50,6 +51,40 @@ def test_rollout_in_processes_plays_the_episodes_of_rollout():
     assert played(spread) == played(rollout(make, policy, range(6))) and not children()
     with pytest.raises(UsageError, match="model: expected"):
         next(rollout_in_processes(GOTO, "randum", [0], workers=1))
+
+
+def test_the_turns_of_each_process_are_told_while_it_plays():
+    policies = (PolicyConfig("random"), PolicyConfig("gold"))
+    work = [(EpisodeJob(GOTO, {"fold": "test"}, policy, num_envs=2), range(20)) for policy in policies]
+    told = []
+    with ProcessEngine(2) as engine:
+        lengths = Counter()
+        for episode in engine.play(work, watch=told.append):
+            lengths[episode.policy["kind"] != "random"] += episode.length
+    assert {turns.process for turns in told} == {0, 1} and {turns.job for turns in told} == {0, 1}
+    for job, length in lengths.items():
+        assert 0 < sum(turns.decided for turns in told if turns.job == job) <= length
+
+
+def test_what_a_process_logs_is_logged_here_if_it_is_wanted(tmp_path, monkeypatch, caplog):
+    (tmp_path / "own_talking.py").write_text(
+        "import logging\nfrom gym_text_policies import Decision, Policy\n\n\n"
+        "class Talks(Policy):\n"
+        "    config = {}\n\n"
+        "    def decide(self, turns):\n"
+        "        logging.getLogger('gym_text_policies.own').info('thinking of %d', len(turns))\n"
+        "        logging.getLogger('other').info('unwanted')\n"
+        "        logging.getLogger('other').warning('beware')\n"
+        "        return [Decision(turn.obs['valid_actions'][0]) for turn in turns]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    job = EpisodeJob(f"{GOTO}&max_episode_steps=2", {"fold": "test"}, PolicyConfig("own_talking:Talks"), num_envs=1)
+    for level, wanted in ((logging.INFO, True), (logging.WARNING, False)):
+        caplog.clear()
+        with caplog.at_level(level, "gym_text_policies"), ProcessEngine(1) as engine:
+            assert len(list(engine.play([(job, range(2))]))) == 2
+        assert ("thinking of 1" in caplog.messages) == wanted
+        assert "beware" in caplog.messages and "unwanted" not in caplog.messages
 
 
 def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from collections import Counter
 from contextlib import redirect_stderr
 
 import gymnasium as gym
@@ -34,22 +35,28 @@ class Noted(Progress):
     """Notes what it is told."""
 
     def __init__(self):
-        self.begun, self.counted, self.seeds = [], 0, []
+        self.begun, self.counted, self.ended_in, self.seeds = [], Counter(), [], []
 
-    def playing(self, part):
-        self.begun.append(([row.label for row, _ in part], sum(len(seeds) for _, seeds in part)))
+    def showing(self, work, store):
+        self.begun = [(row.label, len(seeds)) for row, seeds in work]
+        return self
 
-    def turns(self, count):
-        self.counted += count
+    def turns(self, number, process, count):
+        self.counted[number] += count
 
-    def ended(self, episode):
+    def ended(self, number, episode):
+        self.ended_in.append(number)
         self.seeds.append(episode.seed)
 
 
 class Spreading(LocalEngine):
     """Says that it plays several jobs at the same time."""
 
-    spreads = True
+    spreads, jobs = True, ()
+
+    def play(self, work, *, watch=None):
+        self.jobs += (len(work),)
+        return super().play(work, watch=watch)
 
 
 def series(engine, *models, seeds=range(3)):
@@ -61,11 +68,15 @@ def test_what_is_stored_is_not_played_again(tmp_path):
         first, second = Noted(), Noted()
         rows = series(engine, "random", "gold")
         play_missing(store, rows, engine, first)
-        assert first.begun == [(["random"], 3), (["gold"], 3)] and sorted(first.seeds) == [0, 0, 1, 1, 2, 2]
-        assert first.counted == sum(episode.length for episode in store.episodes())
+        assert (
+            first.begun == [("random", 3), ("gold", 3)]
+            and first.ended_in == [0, 0, 0, 1, 1, 1]
+            and sorted(first.seeds) == [0, 0, 1, 1, 2, 2]
+        )
+        assert first.counted.total() == sum(episode.length for episode in store.episodes())
         more = series(engine, "random", "gold", seeds=range(1, 5))
         play_missing(store, more, engine, second)
-        assert second.begun == [(["random"], 2), (["gold"], 2)] and set(second.seeds) == {3, 4}
+        assert second.begun == [("random", 2), ("gold", 2)] and set(second.seeds) == {3, 4}
         assert [episode.seed for episode in stored(store, more[0])] == [1, 2, 3, 4]
 
 
@@ -73,7 +84,10 @@ def test_an_engine_that_spreads_its_work_gets_all_of_it_at_once(tmp_path):
     with Spreading() as engine, EpisodeStore(tmp_path, {}) as store:
         watch = Noted()
         play_missing(store, series(engine, "random", "gold"), engine, watch)
-    assert watch.begun == [(["random", "gold"], 6)] and len(store) == 6
+    assert engine.jobs == (2,) and watch.ended_in == [0, 0, 0, 1, 1, 1] and len(store) == 6
+    assert dict(watch.counted) == {
+        n: sum(e.length for e in store.episodes() if e.policy["kind"] == kind) for n, kind in ((0, "random"), (1, "gold"))
+    }
 
 
 def test_failures_are_said_and_tried_again_only_if_asked(tmp_path, caplog):
@@ -274,7 +288,7 @@ def test_the_rows_of_a_model_are_played_together(tmp_path):
         there = [(policy, env) for env in (GOTO, f"{GOTO}&num_dists=1") for policy in ("random", "gold")]
         rows = [Series.of(f"{policy} {env}", EpisodeJob(env, {}, PolicyConfig(policy)), engine, [0]) for policy, env in there]
         play_missing(store, rows, engine, watch)
-        assert [label.split()[0] for (label,), _ in watch.begun] == ["random", "random", "gold", "gold"]
+        assert [label.split()[0] for label, _ in watch.begun] == ["random", "random", "gold", "gold"]
 
 
 def test_an_error_of_the_users_own_code_names_its_row(tmp_path, monkeypatch):

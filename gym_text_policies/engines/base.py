@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import gymnasium as gym
 
@@ -22,8 +22,23 @@ from gym_text_policies.policy import Policy, by_names, environment_config, episo
 from gym_text_policies.records import Episode
 from gym_text_policies.rollouts import rollout
 
-Watch = Callable[[int], None]
+Count = Callable[[int], None]
 """Called with the number of turns that have been decided."""
+
+
+class Turns(NamedTuple):
+    """Turns of a job that a process has decided."""
+
+    job: int
+    """Index of the job in the engine's work."""
+    process: int
+    """Number of the process, from 0 on; two that play at the same time have different ones."""
+    decided: int
+    """How many."""
+
+
+Watch = Callable[[Turns], None]
+"""Called with turns that have been decided since the last call, soon after them."""
 
 
 class Seeded(Protocol):
@@ -47,7 +62,7 @@ class Job(ABC, Generic[R]):
     """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
 
     @abstractmethod
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[R]:
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[R]:
         """Yield the result of each seed as soon as it is ready.
 
         Args:
@@ -91,7 +106,7 @@ class EpisodeJob(Job[Episode]):
         policy = dataclasses.replace(self.policy, options=options)
         return dataclasses.replace(self, policy=policy, max_concurrency=-(-self.max_concurrency // processes))
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Episode]:
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[Episode]:
         """Play the episodes: with one worker if the model is in this process, with many workers if it is a provider's."""
         make_env, policy, _ = self.player(held)
         if policy.remote:
@@ -179,8 +194,8 @@ class Engine(ABC):
 
         Args:
             work: Jobs, and the seeds of each.
-            watch: Called with the number of turns that have been decided. An engine that learns of turns only when an episode ends
-                does not call it.
+            watch: Called with turns that have been decided. An engine that learns of turns only when an episode ends does not
+                call it.
         """
 
     def close(self) -> None:  # noqa: B027  most have nothing to close

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Turns, Watch
 
 
 class LocalEngine(Engine):
@@ -25,5 +25,5 @@ class LocalEngine(Engine):
 
     def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
         """Play one job after the other."""
-        for job, seeds in work:
-            yield from job.play(seeds, self._held, watch)
+        for number, (job, seeds) in enumerate(work):
+            yield from job.play(seeds, self._held, watch and (lambda count, number=number: watch(Turns(number, 0, count))))

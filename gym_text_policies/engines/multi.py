@@ -8,18 +8,22 @@ dies, others play its unfinished seeds.
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import multiprocessing
+import queue
 import signal
 import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError, check_int
 from gym_text.folds import MAX_SEED
-from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Turns, Watch
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.work import Task, Work
 from gym_text_policies.policies.config import PolicyConfig
@@ -31,7 +35,10 @@ _MOST_DEATHS = 3
 """Processes that may die while they play the same episode; one more stops the run."""
 MOST_MEMORY = 7
 """GB that a process took with SmolLM2, whose weights are 0.5 GB, in ScienceWorld, whose prompts are the longest."""
-_RESULT, _ERROR, _DONE = "result", "error", "done"
+_OFTEN = 0.1
+"""Seconds between two counts of turns that a process sends; policies without a model decide thousands of times a second."""
+_PACKAGES = ("gym_text", "gym_text_policies")
+_RESULT, _ERROR, _DONE, _TURNS, _LOG = "result", "error", "done", "turns", "log"
 
 
 class ProcessEngine(Engine):
@@ -74,6 +81,8 @@ class ProcessEngine(Engine):
         try:
             worker.send(method, job.for_one_of(self._size))
             kind, value = worker.receive()
+            while kind == _LOG:
+                kind, value = worker.receive()
         except (EOFError, OSError):
             raise RunError(f"A process ended ({worker.end()}) while it made the policy {job.policy.model}.") from None
         self._idle.append(worker)
@@ -87,7 +96,7 @@ class ProcessEngine(Engine):
         return max(1, usable_cores() // self._size)
 
     def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
-        """Play all jobs at the same time. `watch` is not called: this process learns of an episode when it ends.
+        """Play all jobs at the same time.
 
         Raises:
             RunError: If several processes died while they played one episode.
@@ -97,7 +106,7 @@ class ProcessEngine(Engine):
             while state.tasks or any(state.left):
                 self._hand_out(state)
                 for connection in wait(list(state.tasks)):
-                    result = self._receive(connection, state)
+                    result = self._receive(connection, state, watch)
                     if result is not None:
                         yield result
         finally:
@@ -123,14 +132,15 @@ class ProcessEngine(Engine):
                 worker.end()
                 worker = _Worker(self._threads)
                 worker.send("play", state.jobs[job], seeds)
+            worker.number = min(set(range(self._size)) - {other.number for other in self._playing.values()})
             self._playing[worker.connection] = worker
             state.tasks[worker.connection] = Task(worker, job, set(seeds))
 
-    def _receive(self, connection: Any, state: Work) -> Any | None:
-        """Return a process's next result, or None if it has finished its seeds or has died."""
-        task = state.tasks[connection]
+    def _receive(self, connection: Any, state: Work, watch: Watch | None) -> Any | None:
+        """Return a process's next result, or None if it has sent something else, has finished its seeds or has died."""
+        task, worker = state.tasks[connection], self._playing[connection]
         try:
-            kind, value = self._playing[connection].receive()
+            kind, value = worker.receive()
         except (EOFError, OSError):
             del state.tasks[connection]
             state.put_back(task)
@@ -139,6 +149,10 @@ class ProcessEngine(Engine):
         if kind == _RESULT:
             task.seeds.discard(value.seed)
             return value
+        if kind == _TURNS and watch:
+            watch(Turns(task.job, worker.number, value))
+        if kind in (_TURNS, _LOG):
+            return None
         del state.tasks[connection]
         self._idle.append(self._playing.pop(connection))
         if kind == _ERROR:
@@ -198,23 +212,28 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, there = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(there, threads), daemon=True)
+        levels = {name: logging.getLogger(name).getEffectiveLevel() for name in _PACKAGES}
+        self._process: BaseProcess = context.Process(target=_serve, args=(there, threads, levels), daemon=True)
         self._process.start()
         there.close()
         self.memory = 0.0
         """The greatest memory, in GB, that the process had taken when it last sent something; 0 where the system does not tell."""
+        self.number = 0
+        """Its number among the processes that play."""
 
     def send(self, method: str, *arguments: Any) -> None:
         """Let the process call a method of its engine; the results come through the connection."""
         self.connection.send((method, arguments))
 
     def receive(self) -> tuple[str, Any]:
-        """Wait for what the process sends next; return its kind and value.
+        """Wait for what the process sends next; return its kind and value. What it logs is logged here.
 
         Raises:
             EOFError: If the process has died; or an `OSError`.
         """
         kind, value, self.memory = self.connection.recv()
+        if kind == _LOG and (logger := logging.getLogger(value.name)).isEnabledFor(value.levelno):
+            logger.handle(value)
         return kind, value
 
     def end(self) -> str:
@@ -228,15 +247,19 @@ class _Worker:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def _serve(connection: Connection, threads: int) -> None:
-    """Do in a process what the engine asks for, until it closes the connection."""
+def _serve(connection: Connection, threads: int, levels: Mapping[str, int]) -> None:
+    """Do in a process what the engine asks for, until it closes the connection; `levels` of loggers are logged there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     settle_threads(threads)
-    engine = LocalEngine()
+    engine, sending = LocalEngine(), threading.Lock()
 
     def send(kind: str, value: Any) -> None:
-        connection.send((kind, value, _greatest_memory()))
+        with sending:  # a policy's threads count turns and log
+            connection.send((kind, value, _greatest_memory()))
 
+    logging.getLogger().addHandler(_Sent(send))
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
     while True:
         try:
             method, arguments = connection.recv()
@@ -245,7 +268,7 @@ def _serve(connection: Connection, threads: int) -> None:
         try:
             if method == "play":
                 job, seeds = arguments
-                for result in engine.play([(job, seeds)]):
+                for result in engine.play([(job, seeds)], watch=_counting(send)):
                     send(_RESULT, result)
                 send(_DONE, None)
             else:
@@ -254,6 +277,33 @@ def _serve(connection: Connection, threads: int) -> None:
             return
         except Exception as error:
             send(_ERROR, _portable(error))
+
+
+class _Sent(logging.handlers.QueueHandler):
+    """Sends what is logged to the process that started the engine."""
+
+    def __init__(self, send: Callable[[str, Any], None]) -> None:
+        super().__init__(queue.SimpleQueue())  # which stays empty
+        self._send = send
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Send a record, which the caller has made fit to be pickled."""
+        self._send(_LOG, record)
+
+
+def _counting(send: Callable[[str, Any], None]) -> Watch:
+    """Return a function that counts turns, and sends their number every `_OFTEN` seconds."""
+    lock, waiting, sent = threading.Lock(), 0, 0.0
+
+    def count(turns: Turns) -> None:
+        nonlocal waiting, sent
+        with lock:
+            waiting += turns.decided
+            if time.monotonic() - sent > _OFTEN:
+                send(_TURNS, waiting)
+                waiting, sent = 0, time.monotonic()
+
+    return count
 
 
 def _greatest_memory() -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
 
 import numpy as np
@@ -56,7 +56,7 @@ class Lengths:
         self.ended += 1
         self._steps += length
         self._longest = max(self._longest, length)
-        self.played = max(self.played, self._steps)  # Ray's engine reports no turns, only episodes
+        self.played = max(self.played, self._steps)  # not all turns may have been told
 
     def left(self, at_once: int) -> float:
         """Return an estimate of the steps that are left, at least one for each episode that has not ended.
@@ -79,28 +79,35 @@ class Lengths:
 
 
 @dataclass
-class _Part:
-    """Some series that are played together, one after the other or at the same time."""
+class _Row:
+    """What is known of a row that is played."""
 
-    series: Sequence[Series]
-    lengths: Lengths
-    began: float = 0.0
-    first: float = 0.0
-    """When the first turns were decided. What happens before, such as loading a model, is no step."""
-    turns_then: int = 0
+    series: Series
+    missing: int
+    """Number of episodes that will be played."""
+    lengths: Lengths | None = None
+    """None until the row begins: what is usual in its environment is better known then."""
     seconds: float = 0.0
-    """Seconds from the first turns to the end."""
+    """Of all processes that play it, each from its first turns on. What happens before, such as loading a model, is no step."""
+    steps: int = 0
+    """How many were decided in these seconds."""
+    processes: set[int] = field(default_factory=set)
+    """Those whose last turns were of this row."""
 
     @property
     def at_once(self) -> int:
         """Number of episodes that run at once."""
-        return sum(series.job.num_envs for series in self.series)
+        return self.series.job.num_envs * max(1, len(self.processes))
 
-    @property
-    def measured(self) -> tuple[Series, float, int] | None:
-        """The first row, the seconds of a step, and how many steps were measured; None before one was."""
-        steps = self.lengths.played - self.turns_then
-        return (self.series[0], self.seconds / steps, steps) if steps > 0 and self.seconds > 0 else None
+
+@dataclass
+class _Process:
+    """What is known of a process that plays."""
+
+    since: float
+    """When it last told of turns, or the run began."""
+    row: int | None = None
+    """The row that these turns were of."""
 
 
 class Rates:
@@ -115,93 +122,108 @@ class Rates:
     """
 
     def __init__(self, series: Sequence[Series]) -> None:
-        self._number = {row.label: number for number, row in enumerate(series)}
         self._guesses = np.log([_guess(row) for row in series])
         traits = [_traits(row) for row in series]
         shared = [[sum(v for v, x, y in zip(_VARIANCES, a, b, strict=True) if x == y) for b in traits] for a in traits]
         self._covariance = np.array(shared, dtype=np.float64)  # (rows, rows)
 
-    def expected(self, measured: Sequence[tuple[Series, float, int]]) -> dict[str, float]:
-        """Return label -> seconds of a step to expect.
+    def expected(self, measured: Mapping[int, tuple[float, int]]) -> npt.NDArray[np.float64]:
+        """Return the seconds of a step to expect in each row, of shape (rows,).
 
         Args:
-            measured: Rows, the seconds of a step that were measured there, and how many steps that were, 1 or more.
+            measured: Number of a row -> the seconds of a step that were measured there, and how many steps that were, 1 or more.
         """
         logarithms: npt.NDArray[np.float64] = self._guesses
         if measured:
-            rows = [self._number[row.label] for row, *_ in measured]
-            off = np.log([rate for _, rate, _ in measured]) - self._guesses[rows]
-            noise = np.diag([_NOISE / steps for *_, steps in measured])
+            rows = list(measured)
+            off = np.log([rate for rate, _ in measured.values()]) - self._guesses[rows]
+            noise = np.diag([_NOISE / steps for _, steps in measured.values()])
             weights = np.linalg.solve(self._covariance[np.ix_(rows, rows)] + noise, off)
             logarithms = self._guesses + self._covariance[:, rows] @ weights
-        return {label: math.exp(logarithms[number]) for label, number in self._number.items()}
+        return np.exp(logarithms)
 
 
 class Pace:
     """Estimates the seconds that a run has left.
 
-    A step takes as long as `Rates` expects of its row. An episode of a waiting part is as long as other policies' episodes in its
-    environment.
+    A step takes as long as `Rates` expects of its row. An episode of a row that has not begun is as long as other policies'
+    episodes in its environment. Processes share what is left evenly.
 
     Args:
-        work: What will be played, by parts.
+        work: The rows, in the order in which they are played.
         clock: Returns the time in seconds.
     """
 
-    def __init__(self, work: Sequence[Sequence[Work]], clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._waiting, self._over = clock, list(work), list[_Part]()
-        self._now: _Part | None = None
-        self._rates = Rates([series for part in work for series, _ in part])
-        self._lengths: dict[str, dict[str, list[int]]] = {}
-        """Environment -> label of a series -> lengths of its episodes."""
+    def __init__(self, work: Sequence[Work], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rows = [_Row(series, len(seeds)) for series, seeds in work]
+        self._rates = Rates([series for series, _ in work])
+        self._processes: dict[int, _Process] = {}
+        self._began = self._ended = clock()  # times: of the run, and of the last end of an episode
+        self._loadings: list[float] = []
+        self._lengths: dict[str, dict[int, list[int]]] = {}
+        """Environment -> number of a row -> lengths of its episodes."""
 
-    def begin(self) -> None:
-        """Begin with the next part."""
-        work = self._waiting.pop(0)
-        series = [row for row, _ in work]
-        limits = [row.limit for row in series]
-        limit = None if None in limits else max(filter(None, limits), default=None)
-        missing, ended = sum(len(seeds) for _, seeds in work), self._lengths.get(series[0].job.environment, {}).values()
-        longest = max((max(lengths) for lengths in ended), default=0)
-        self._now = _Part(series, Lengths(missing, limit, self._usual(series[0]), longest), self._clock())
+    def turns(self, number: int, process: int, count: int) -> None:
+        """Count turns of a row that a process has decided."""
+        now, row = self._clock(), self._rows[number]
+        player = self._processes.setdefault(process, _Process(self._began))
+        self._begun(row).turns(count)
+        if player.row == number:
+            row.seconds += now - player.since
+            row.steps += count
+        else:
+            if player.row is not None:
+                self._rows[player.row].processes.discard(process)
+            if _mode(row.series):
+                self._loadings.append(now - player.since)
+            row.processes.add(process)
+        player.row, player.since = number, now
 
-    def turns(self, count: int) -> None:
-        """Count turns that were decided."""
-        if (part := self._now) is not None:
-            part.lengths.turns(count)
-            if not part.first:
-                part.first, part.turns_then = self._clock(), part.lengths.played
-            part.seconds = self._clock() - part.first
-
-    def end(self, length: int) -> None:
-        """Count an episode that has ended."""
-        if (part := self._now) is not None:
-            part.lengths.end(length)
-            part.seconds = self._clock() - (part.first or part.began)
-            self._lengths.setdefault(part.series[0].job.environment, {}).setdefault(part.series[0].label, []).append(length)
-            if part.lengths.ended == part.lengths.missing:
-                self._over.append(part)
-                self._now = None
+    def end(self, number: int, length: int) -> None:
+        """Count an episode of a row that has ended."""
+        now, row = self._clock(), self._rows[number]
+        lengths = self._begun(row)
+        if not self._processes:  # nobody tells of turns, only of episodes
+            row.seconds += now - self._ended
+            row.steps += length
+        lengths.end(length)
+        self._ended = now
+        self._lengths.setdefault(row.series.job.environment, {}).setdefault(number, []).append(length)
 
     @property
     def left(self) -> float:
         """An estimate of the seconds that are left."""
-        parts = [*self._over, self._now] if self._now else self._over
-        rates = self._rates.expected([measured for part in parts if (measured := part.measured)])
-        seconds = 0.0
-        if part := self._now:
-            seconds += part.lengths.left(part.at_once) * rates[part.series[0].label]
-        waiting = [(series, len(seeds)) for work in self._waiting for series, seeds in work]
-        for series, count in waiting:
-            length = min(self._usual(series) or _USUAL_LENGTH, series.limit or math.inf)
-            seconds += count * length * rates[series.label]
-        loadings = [part.first - part.began for part in self._over if part.first and _mode(part.series[0])]
-        models = {series.model for series, count in waiting if count and _mode(series)}
-        return seconds + len(models) * (fmean(loadings) if loadings else _LOADING)
+        measured = {n: (row.seconds / row.steps, row.steps) for n, row in enumerate(self._rows) if row.steps and row.seconds}
+        rates = self._rates.expected(measured)
+        rows = list(zip(self._rows, map(float, rates), strict=True))
+        begun = [(row, row.lengths.left(row.at_once) * rate) for row, rate in rows if row.lengths]
+        waiting = [(row, rate) for row, rate in rows if row.missing and not row.lengths]
+        models = {row.series.model for row, _ in waiting if _mode(row.series)}
+        seconds = sum(left for _, left in begun) + len(models) * (fmean(self._loadings) if self._loadings else _LOADING)
+        for row, rate in waiting:
+            length = min(self._usual(row.series) or _USUAL_LENGTH, row.series.limit or math.inf)
+            seconds += row.missing * length * rate
+        shared = seconds / max(1, len(self._processes))
+        longest = max((left / len(row.processes) for row, left in begun if row.processes), default=0.0)
+        return shared if waiting else max(shared, longest)
+
+    def _begun(self, row: _Row) -> Lengths:
+        """Return the lengths of a row's episodes; the row begins now unless it has."""
+        if row.lengths is None:
+            ended = self._lengths.get(row.series.job.environment, {}).values()
+            longest = max((max(lengths) for lengths in ended), default=0)
+            row.lengths = Lengths(row.missing, row.series.limit, self._usual(row.series), longest)
+        return row.lengths
 
     def _usual(self, series: Series) -> float | None:
-        """Return how long an episode usually is in the environment of a series, if one has ended: between the policies' means."""
-        means = [fmean(lengths) for lengths in self._lengths.get(series.job.environment, {}).values()]
+        """Return how long an episode usually is in the environment of a series, if one has ended: between the policies' means.
+
+        If policies that are asked in the same way have played there, these count alone.
+        """
+        played = self._lengths.get(series.job.environment, {})
+        alike = [number for number in played if _asked(self._rows[number].series) == _asked(series)]
+        means = [fmean(played[number]) for number in alike or played]
         return geometric_mean((max(min(means), 1.0), max(*means, 1.0))) if means else None
 
 
@@ -209,6 +231,12 @@ def _mode(series: Series) -> str | None:
     """Return the mode in which a series asks its language model; None if it asks none."""
     player = innermost(series.identity.policy)
     return str(player.get("mode")) if player.get("kind") == "llm" else None
+
+
+def _asked(series: Series) -> Hashable:
+    """Return how a series asks its language model."""
+    player = innermost(series.identity.policy)
+    return _mode(series), bool(player.get("history")), series.identity.policy.get("kind")
 
 
 def _guess(series: Series) -> float:
@@ -224,7 +252,6 @@ def _traits(series: Series) -> tuple[Hashable, ...]:
     In this order: that it asks a model, how it asks, the prompts' template, the environment, how it asks in this environment, and
     what only this row has.
     """
-    policy, environment = series.identity.policy, series.job.environment
-    player, mode = innermost(policy), _mode(series)
-    asked = mode, bool(player.get("history")), policy.get("kind")
-    return mode is None, asked, (asked, player.get("strategy")), (mode is None, environment), (asked, environment), series.label
+    environment, asked, asks_none = series.job.environment, _asked(series), _mode(series) is None
+    strategy = innermost(series.identity.policy).get("strategy")
+    return asks_none, asked, (asked, strategy), (asks_none, environment), (asked, environment), series.label

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gym_text.errors import RunError
 from gym_text.folds import level_of
-from gym_text_policies.engines.base import Engine
+from gym_text_policies.engines.base import Engine, Turns
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.progress import Progress
 from gym_text_policies.experiments.series import Series, Work, naming
@@ -42,8 +42,7 @@ def play_missing(
     """Play the episodes that are not stored, and store each episode when it ends. Then log the first error of each kind.
 
     Before the first episode, each model's server is asked whether it can answer as the episodes need, and each model in this
-    process is loaded. An engine that plays one series after the other plays all series of a model before it begins with the next
-    model.
+    process is loaded. The series of a model come one after the other.
 
     Args:
         store: The run folder's episodes.
@@ -67,11 +66,11 @@ def play_missing(
     for row, seeds in work:
         if len(seeds) < len(row.seeds):
             _logger.info("%s: %d of %d episodes are stored already", row.label, len(row.seeds) - len(seeds), len(row.seeds))
-    parts = [work] if engine.spreads else [[row] for row in _by_model(work)]
-    to_play = [part for part in parts if any(seeds for _, seeds in part)]
-    with watch.showing(to_play, store, [row for row, _ in work]) if to_play else contextlib.nullcontext():
-        for together in to_play:
-            _play(store, together, engine, watch)
+    to_play = _by_model(work)
+    numbers = [number for number, (_, seeds) in enumerate(to_play) if seeds]
+    with watch.showing(to_play, store) if numbers else contextlib.nullcontext():
+        for together in filter(None, [numbers] if engine.spreads else [[number] for number in numbers]):
+            _play(store, to_play, together, engine, watch)
     for row, _ in work:
         _tell_older(store, row)
         _tell_errors(store, row)
@@ -115,13 +114,17 @@ def _by_model(work: Sequence[Work]) -> list[Work]:
     return sorted(work, key=lambda item: models.index(item[0].model))
 
 
-def _play(store: EpisodeStore, work: Sequence[Work], engine: Engine, watch: Progress) -> None:
-    """Play the missing episodes of some series, and store each episode when it ends."""
-    watch.playing(work)
-    with naming(work[0][0].label) if len(work) == 1 else contextlib.nullcontext():
-        for episode in engine.play([(row.job, seeds) for row, seeds in work], watch=watch.turns):
+def _play(store: EpisodeStore, work: Sequence[Work], numbers: Sequence[int], engine: Engine, watch: Progress) -> None:
+    """Play the missing episodes of the series with these numbers, and store each episode when it ends."""
+    number_of = {work[number][0].keys[seed]: number for number in numbers for seed in work[number][1]}
+
+    def count(turns: Turns) -> None:
+        watch.turns(numbers[turns.job], turns.process, turns.decided)
+
+    with naming(work[numbers[0]][0].label) if len(numbers) == 1 else contextlib.nullcontext():
+        for episode in engine.play([(work[number][0].job, work[number][1]) for number in numbers], watch=count):
             store.append(episode)
-            watch.ended(episode)
+            watch.ended(number_of[episode.key], episode)
 
 
 def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:

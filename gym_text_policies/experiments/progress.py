@@ -6,12 +6,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from gym_text.errors import import_extra
 from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.experiments.pace import Pace
-from gym_text_policies.experiments.series import Series, Work
+from gym_text_policies.experiments.series import Work
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
@@ -22,24 +23,20 @@ _OFTEN = 0.1
 class Progress:
     """Receives what a run has played. This class shows nothing; a subclass may."""
 
-    def showing(self, parts: Sequence[Sequence[Work]], store: EpisodeStore, series: Sequence[Series]) -> Progress:
+    def showing(self, work: Sequence[Work], store: EpisodeStore) -> Progress:
         """Begin with a run. The end of a ``with`` block ends it.
 
         Args:
-            parts: What will be played, one part after the other.
+            work: The rows in the order in which they are played, also those of which nothing is missing.
             store: The episodes that are stored.
-            series: All series of the run, also those of which nothing is missing.
         """
         return self
 
-    def playing(self, part: Sequence[Work]) -> None:
-        """Begin with the next part."""
+    def turns(self, number: int, process: int, count: int) -> None:
+        """Count turns that a process has decided; `number` is the row's in the work."""
 
-    def turns(self, count: int) -> None:
-        """Count turns that were decided."""
-
-    def ended(self, episode: Episode) -> None:
-        """Count an episode that has ended and is stored."""
+    def ended(self, number: int, episode: Episode) -> None:
+        """Count an episode of a row that has ended and is stored."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,12 +45,37 @@ class Progress:
         """End."""
 
 
+@dataclass
+class _Row:
+    """How far a row is."""
+
+    label: str
+    all: int
+    """Number of its episodes."""
+    ended: int = 0
+    won: int = 0
+    tells_success: bool | None = None
+    """None as long as no episode has ended."""
+
+    def count(self, episode: Episode) -> None:
+        """Count an episode that has ended."""
+        self.ended += 1
+        self.won += episode.outcome == "won"
+        if episode.error is None:
+            self.tells_success = self.tells_success or episode.tells_success
+
+    @property
+    def wins(self) -> str:
+        """How many were won, if the environment says what that is."""
+        return "" if self.tells_success is False else f"{self.won} won"
+
+
 class ProgressBar(Progress):
     """A line on stderr that counts the episodes of a run, those of earlier runs included, and shows the time that is left.
 
     In a run of one row it shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead,
-    because short episodes end first, and they are won more or less often than long ones. In a run of several rows it shows which
-    row is played, and how many of the row's episodes have ended.
+    because short episodes end first, and they are won more or less often than long ones. In a run of several rows it shows the
+    first row that is played now, and how many of the row's episodes have ended.
 
     Args:
         lines: Whether to write a line about each episode that ends.
@@ -66,23 +88,21 @@ class ProgressBar(Progress):
         self._closed = sys.stderr is None
         self._logs = contextlib.ExitStack()
 
-    def showing(self, parts: Sequence[Sequence[Work]], store: EpisodeStore, series: Sequence[Series]) -> Progress:
+    def showing(self, work: Sequence[Work], store: EpisodeStore) -> Progress:
         """Draw the line."""
-        self._store, self._several = store, len(series) > 1
-        keys = {key for row in series for key in row.keys.values()}
-        self._left = sum(len(seeds) for part in parts for _, seeds in part)
-        self._total, self._begun, self._pace = len(keys), time.monotonic(), Pace(parts)
+        self._store, self._work, self._rows = store, work, dict[int, _Row]()
+        self._left = sum(len(seeds) for _, seeds in work)
+        self._total = len({key for row, _ in work for key in row.keys.values()})
+        self._begun, self._pace = time.monotonic(), Pace(work)
         self._shown = self._begun
         options = {
             "initial": self._total - self._left,
             "total": self._total,
-            "desc": series[0].label,
+            "desc": work[0][0].label,
             "miniters": 0,  # it is drawn by the clock: steps move it as well
             "bar_format": "{desc}: {n_fmt}/{total_fmt} episodes{postfix}",
         }
         self._bar = self._tqdm(disable=True)
-        self._row, self._won = "", 0
-        self._tells_success: bool | None = None  # as long as no episode has ended
         with self._while_it_can_be_written():
             if self._closed:
                 return self
@@ -91,31 +111,18 @@ class ProgressBar(Progress):
         self._logs.enter_context(above_the_bar())
         return self
 
-    def playing(self, part: Sequence[Work]) -> None:
-        """Show which row is played."""
-        rows = [row for row, _ in part]
-        keys = [key for row in rows for key in row.keys.values()]
-        missing = sum(len(seeds) for _, seeds in part)
-        self._row = rows[0].label if len(rows) == 1 else f"{len(rows)} rows"
-        self._of_row, self._ended = len(keys), len(keys) - missing
-        self._won, self._tells_success = 0, None
-        for episode in self._store.episodes(keys) if self._ended else ():
-            self._count(episode)
-        self._pace.begin()
-        self._show(0)
-
-    def turns(self, count: int) -> None:
+    def turns(self, number: int, process: int, count: int) -> None:
         """Count turns that were decided, and show the new estimate of the time that is left."""
-        self._pace.turns(count)
+        self._pace.turns(number, process, count)
+        self._row(number)
         if time.monotonic() - self._shown > _OFTEN:
             self._show(0)
 
-    def ended(self, episode: Episode) -> None:
+    def ended(self, number: int, episode: Episode) -> None:
         """Count an episode, and write its line."""
-        self._pace.end(episode.length)
-        self._ended += 1
+        self._pace.end(number, episode.length)
         self._left -= 1
-        self._count(episode)
+        self._row(number).count(episode)
         self._show(1)
         if self._lines and not self._closed:
             reason = f" ({episode.error})" if episode.error else ""
@@ -123,24 +130,31 @@ class ProgressBar(Progress):
             with self._while_it_can_be_written():
                 self._bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
 
-    def _count(self, episode: Episode) -> None:
-        self._won += episode.outcome == "won"
-        if episode.error is None:
-            self._tells_success = self._tells_success or episode.tells_success
+    def _row(self, number: int) -> _Row:
+        """Return how far a row is; when it begins, the episodes of it that were stored before are counted."""
+        if number not in self._rows:
+            series, missing = self._work[number]
+            row = self._rows[number] = _Row(series.label, len(series.keys))
+            to_play = set(missing)
+            for episode in self._store.episodes(key for seed, key in series.keys.items() if seed not in to_play):
+                row.count(episode)
+        return self._rows[number]
 
     def _show(self, episodes: int) -> None:
         self._shown = time.monotonic()
         interval, over = self._tqdm.format_interval, self._left <= 0
-        wins = "" if self._tells_success is False else f"{self._won} won"
+        rows = list(self._rows.values())
+        row = next((row for row in rows if row.ended < row.all), rows[-1])
         clock = f"{interval(time.monotonic() - self._begun)} so far"
         clock += "" if over else f", {interval(max(1.0, self._pace.left))} left"
         with self._while_it_can_be_written():
-            if self._several:
-                here = ", ".join(filter(None, (f"{self._row} {self._ended}/{self._of_row}", wins)))
+            if len(self._work) > 1:
+                here = ", ".join(filter(None, (f"{row.label} {row.ended}/{row.all}", row.wins)))
                 self._bar.set_description_str("all rows" if over else f"{here}; all rows", refresh=False)
-            elif over and wins:
-                wins = f"success {self._won / self._total:.0%}"
-            self._bar.set_postfix_str(clock if self._several else f"{wins} [{clock}]".lstrip(), refresh=False)
+                self._bar.set_postfix_str(clock, refresh=False)
+            else:
+                wins = f"success {row.won / self._total:.0%}" if over and row.wins else row.wins
+                self._bar.set_postfix_str(f"{wins} [{clock}]".lstrip(), refresh=False)
             self._bar.update(episodes)
 
     @contextlib.contextmanager

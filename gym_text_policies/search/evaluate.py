@@ -19,7 +19,7 @@ import numpy as np
 from gym_text.errors import EngineError
 from gym_text.vectorised import PlayTogether
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.engines.base import Engine, Job, Watch
+from gym_text_policies.engines.base import Count, Engine, Job
 from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.policies.forms import Form, form_of
 
@@ -155,7 +155,7 @@ class RolloutJob(Job[NumberedRollout]):
     keep: bool
     """Whether to keep observations and actions."""
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[NumberedRollout]:
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[NumberedRollout]:
         """Play the rollouts with these numbers."""
         if (name := repr(self.task)) not in held:
             held[name] = Evaluator(self.task)
