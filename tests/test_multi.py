@@ -63,28 +63,53 @@ def test_the_turns_of_each_process_are_told_while_it_plays():
             lengths[episode.policy["kind"] != "random"] += episode.length
     assert {turns.process for turns in told} == {0, 1} and {turns.job for turns in told} == {0, 1}
     for job, length in lengths.items():
-        assert 0 < sum(turns.decided for turns in told if turns.job == job) <= length
+        assert sum(turns.decided for turns in told if turns.job == job) == length
+
+
+TALKING = """
+import logging
+from gym_text_policies import Decision, Policy
+
+class Odd(Exception):
+    def __init__(self, number, text):  # pickles, but its copy cannot be made
+        super().__init__(text)
+
+class Leaves:
+    def __init__(self):
+        self.me = self  # only the garbage collector finds it, at any time
+
+    def __del__(self):
+        logging.getLogger("gym_text_policies.own").info("left")
+
+class Talks(Policy):
+    config = {}
+
+    def decide(self, turns):
+        own, other = logging.getLogger("gym_text_policies.own"), logging.getLogger("other")
+        own.info("thinking of %d", len(turns), extra={"odd": Odd(1, "x")})
+        other.info("unwanted")
+        try:
+            raise Odd(1, "beware")
+        except Odd:
+            other.exception("failed")
+        for _ in range(2_000):
+            Leaves()
+        return [Decision('turn left') for turn in turns]
+"""
 
 
 def test_what_a_process_logs_is_logged_here_if_it_is_wanted(tmp_path, monkeypatch, caplog):
-    (tmp_path / "own_talking.py").write_text(
-        "import logging\nfrom gym_text_policies import Decision, Policy\n\n\n"
-        "class Talks(Policy):\n"
-        "    config = {}\n\n"
-        "    def decide(self, turns):\n"
-        "        logging.getLogger('gym_text_policies.own').info('thinking of %d', len(turns))\n"
-        "        logging.getLogger('other').info('unwanted')\n"
-        "        logging.getLogger('other').warning('beware')\n"
-        "        return [Decision(turn.obs['valid_actions'][0]) for turn in turns]\n"
-    )
+    (tmp_path / "own_talking.py").write_text(TALKING)
     monkeypatch.syspath_prepend(tmp_path)
-    job = EpisodeJob(f"{GOTO}&max_episode_steps=2", {"fold": "test"}, PolicyConfig("own_talking:Talks"), num_envs=1)
+    job = EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, PolicyConfig("own_talking:Talks"), num_envs=1)
     for level, wanted in ((logging.INFO, True), (logging.WARNING, False)):
         caplog.clear()
         with caplog.at_level(level, "gym_text_policies"), ProcessEngine(1) as engine:
-            assert len(list(engine.play([(job, range(2))]))) == 2
-        assert ("thinking of 1" in caplog.messages) == wanted
-        assert "beware" in caplog.messages and "unwanted" not in caplog.messages
+            assert len(list(engine.play([(job, range(8))]))) == 8
+        assert ("thinking of 1" in caplog.messages) == ("left" in caplog.messages) == wanted
+        failed = [message for message in caplog.messages if message.startswith("failed")]
+        assert len(failed) == 40 and all("raise Odd" in message for message in failed)
+        assert "unwanted" not in caplog.messages
 
 
 def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):

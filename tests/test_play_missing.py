@@ -291,6 +291,24 @@ def test_the_rows_of_a_model_are_played_together(tmp_path):
         assert [label.split()[0] for label, _ in watch.begun] == ["random", "random", "gold", "gold"]
 
 
+def test_a_policy_whose_config_changes_while_it_plays_is_refused_with_what_it_played_kept(tmp_path, monkeypatch):
+    (tmp_path / "own_changing.py").write_text(
+        "from gym_text_policies import Decision, Policy\n\n\n"
+        "class Changes(Policy):\n"
+        "    count = 0\n"
+        "    config = property(lambda self: {'count': self.count})\n\n"
+        "    def decide(self, turns):\n"
+        "        self.count += 1\n"
+        "        return [Decision('turn left') for turn in turns]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
+        rows = series(engine, "own_changing:Changes")
+        with pytest.raises(RunError, match="Seed 0: expected a policy whose config stays"):
+            play_missing(store, rows, engine)
+        assert len(store) == 1
+
+
 def test_an_error_of_the_users_own_code_names_its_row(tmp_path, monkeypatch):
     (tmp_path / "own_broken.py").write_text("from gym_text_policies import Policy\n1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -84,6 +84,12 @@ def test_without_a_limit_and_with_turns_that_come_late_something_is_left_as_long
     assert lengths.left(1) == 0 and lengths.played == 70
 
 
+def test_an_episode_that_ended_before_its_first_step_is_counted():
+    lengths = Lengths(3, 64, usual=50, longest=50)
+    lengths.end(0)
+    assert lengths.left(8) == 2
+
+
 def played(pace, clock, number, count, length, seconds):
     """Play a row: `count` episodes of `length` steps, eight at once, each step in `seconds`; yield what is estimated as left."""
     clock[0] += 2.0
@@ -285,6 +291,27 @@ def test_a_run_of_several_rows_has_one_bar_that_names_the_row_and_counts_what_is
     lines = re.split(r"[\n\r]", shown.getvalue().strip())
     assert shown.getvalue().count("\n") == 1 and "2/9 episodes" in lines[0]
     assert re.search(r"^all rows: 9/9 episodes, \d\d:\d\d so far$", lines[-1].strip()), lines[-1]
+
+
+def test_the_bar_names_the_first_row_that_has_not_ended(tmp_path):
+    """Two rows share an episode, which is counted in both; a row waits from the end of the one before it on."""
+    with LocalEngine() as engine:
+        rows = [gold(engine, range(2)), gold(engine, range(3)), gold(engine, range(4))]
+    rows = [dataclasses.replace(row, label=label) for row, label in zip(rows, "ABC", strict=True)]
+    with redirect_stderr(io.StringIO()) as shown:
+        work = [(rows[0], [0, 1]), (rows[1], [2]), (rows[2], [3])]
+        with ProgressBar().showing(work, EpisodeStore(tmp_path)) as bar:
+            bar._bar.mininterval = 0
+            for number in (0, 0, 1, 2):
+                bar.ended(number, episode(5, won=True))
+    lines = [line.strip() for line in re.split(r"[\n\r]", shown.getvalue())]
+    assert list(dict.fromkeys(line.partition(";")[0].partition(":")[0] for line in lines if line)) == [
+        "A",
+        "A 1/2, 1 won",
+        "B 2/3, 0 won",
+        "C 3/4, 0 won",
+        "all rows",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["none", "closed", "nobody reads"])

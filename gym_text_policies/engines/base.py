@@ -38,7 +38,7 @@ class Turns(NamedTuple):
 
 
 Watch = Callable[[Turns], None]
-"""Called with turns that have been decided since the last call, soon after them."""
+"""Called with turns that have been decided since the last call for this job and process."""
 
 
 class Seeded(Protocol):

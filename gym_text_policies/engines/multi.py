@@ -8,8 +8,8 @@ dies, others play its unfinished seeds.
 from __future__ import annotations
 
 import logging
-import logging.handlers
 import multiprocessing
+import os
 import queue
 import signal
 import sys
@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError, check_int
@@ -38,6 +39,8 @@ MOST_MEMORY = 7
 _OFTEN = 0.1
 """Seconds between two counts of turns that a process sends; policies without a model decide thousands of times a second."""
 _PACKAGES = ("gym_text", "gym_text_policies")
+_FIELDS = ("name", "levelno", "levelname", "created", "pathname", "lineno", "funcName", "threadName", "processName")
+"""What is sent of a log record, beside its message."""
 _RESULT, _ERROR, _DONE, _TURNS, _LOG = "result", "error", "done", "turns", "log"
 
 
@@ -81,7 +84,7 @@ class ProcessEngine(Engine):
         try:
             worker.send(method, job.for_one_of(self._size))
             kind, value = worker.receive()
-            while kind == _LOG:
+            while kind in (_LOG, _TURNS):
                 kind, value = worker.receive()
         except (EOFError, OSError):
             raise RunError(f"A process ended ({worker.end()}) while it made the policy {job.policy.model}.") from None
@@ -104,7 +107,7 @@ class ProcessEngine(Engine):
         state = Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
         try:
             while state.tasks or any(state.left):
-                self._hand_out(state)
+                self._hand_out(state, watched=watch is not None)
                 for connection in wait(list(state.tasks)):
                     result = self._receive(connection, state, watch)
                     if result is not None:
@@ -122,16 +125,16 @@ class ProcessEngine(Engine):
         self._idle.clear()
         self._playing.clear()
 
-    def _hand_out(self, state: Work) -> None:
+    def _hand_out(self, state: Work, *, watched: bool) -> None:
         """Give seeds to each process that has none; start processes as long as there are seeds for them."""
         while len(self._playing) < self._size and (taken := state.take(self._size)):
             worker, (job, seeds) = self._idle.popleft() if self._idle else _Worker(self._threads), taken
             try:
-                worker.send("play", state.jobs[job], seeds)
+                worker.send("play", state.jobs[job], seeds, watched)
             except OSError:  # it has died meanwhile
                 worker.end()
                 worker = _Worker(self._threads)
-                worker.send("play", state.jobs[job], seeds)
+                worker.send("play", state.jobs[job], seeds, watched)
             worker.number = min(set(range(self._size)) - {other.number for other in self._playing.values()})
             self._playing[worker.connection] = worker
             state.tasks[worker.connection] = Task(worker, job, set(seeds))
@@ -212,8 +215,7 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, there = context.Pipe()
-        levels = {name: logging.getLogger(name).getEffectiveLevel() for name in _PACKAGES}
-        self._process: BaseProcess = context.Process(target=_serve, args=(there, threads, levels), daemon=True)
+        self._process: BaseProcess = context.Process(target=_serve, args=(there, threads, _levels()), daemon=True)
         self._process.start()
         there.close()
         self.memory = 0.0
@@ -232,8 +234,8 @@ class _Worker:
             EOFError: If the process has died; or an `OSError`.
         """
         kind, value, self.memory = self.connection.recv()
-        if kind == _LOG and (logger := logging.getLogger(value.name)).isEnabledFor(value.levelno):
-            logger.handle(value)
+        if kind == _LOG and (logger := logging.getLogger(value["name"])).isEnabledFor(value["levelno"]):
+            logger.handle(logging.makeLogRecord(value))
         return kind, value
 
     def end(self) -> str:
@@ -248,62 +250,96 @@ class _Worker:
 
 
 def _serve(connection: Connection, threads: int, levels: Mapping[str, int]) -> None:
-    """Do in a process what the engine asks for, until it closes the connection; `levels` of loggers are logged there."""
+    """Do in a process what the engine asks for, until it closes the connection; `levels` are those of loggers there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     settle_threads(threads)
-    engine, sending = LocalEngine(), threading.Lock()
-
-    def send(kind: str, value: Any) -> None:
-        with sending:  # a policy's threads count turns and log
-            connection.send((kind, value, _greatest_memory()))
-
-    logging.getLogger().addHandler(_Sent(send))
+    engine, send = LocalEngine(), _Sender(connection).send
+    logging.getLogger().handlers[:] = [_Sent(send)]  # others, which the user's script may have set, would show it twice
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
     while True:
         try:
             method, arguments = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         try:
             if method == "play":
-                job, seeds = arguments
-                for result in engine.play([(job, seeds)], watch=_counting(send)):
+                job, seeds, watched = arguments
+                count = _Counter(send)
+                for result in engine.play([(job, seeds)], watch=count if watched else None):
                     send(_RESULT, result)
+                count.tell()
                 send(_DONE, None)
             else:
                 send(_DONE, getattr(engine, method)(*arguments))
-        except (BrokenPipeError, EOFError):
-            return
         except Exception as error:
             send(_ERROR, _portable(error))
 
 
-class _Sent(logging.handlers.QueueHandler):
-    """Sends what is logged to the process that started the engine."""
+class _Sender:
+    """Sends from any thread, also from a destructor: a thread of its own writes to the connection.
+
+    It ends the process once nobody listens.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    def send(self, kind: str, value: Any) -> None:
+        """Send a value and its kind, and the memory that was taken so far."""
+        self._messages.put(bytes(ForkingPickler.dumps((kind, value, _greatest_memory()))))
+
+    def _write(self) -> None:
+        while True:
+            try:
+                self._connection.send_bytes(self._messages.get())
+            except OSError:
+                os._exit(0)
+
+
+class _Sent(logging.Handler):
+    """Sends what is logged to the process that started the engine, as plain values."""
 
     def __init__(self, send: Callable[[str, Any], None]) -> None:
-        super().__init__(queue.SimpleQueue())  # which stays empty
+        super().__init__()
         self._send = send
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Send a record, which the caller has made fit to be pickled."""
-        self._send(_LOG, record)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record. Its message has the traceback, if there is one."""
+        try:
+            self._send(_LOG, {name: getattr(record, name) for name in _FIELDS} | {"msg": self.format(record)})
+        except Exception:
+            self.handleError(record)
 
 
-def _counting(send: Callable[[str, Any], None]) -> Watch:
-    """Return a function that counts turns, and sends their number every `_OFTEN` seconds."""
-    lock, waiting, sent = threading.Lock(), 0, 0.0
+class _Counter:
+    """Counts turns, and sends their number every `_OFTEN` seconds."""
 
-    def count(turns: Turns) -> None:
-        nonlocal waiting, sent
-        with lock:
-            waiting += turns.decided
-            if time.monotonic() - sent > _OFTEN:
-                send(_TURNS, waiting)
-                waiting, sent = 0, time.monotonic()
+    def __init__(self, send: Callable[[str, Any], None]) -> None:
+        self._send, self._lock = send, threading.Lock()
+        self._waiting, self._sent = 0, 0.0
 
-    return count
+    def __call__(self, turns: Turns) -> None:
+        """Count turns; a policy may decide in several threads."""
+        with self._lock:
+            self._waiting += turns.decided
+        if time.monotonic() - self._sent > _OFTEN:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send the number of turns that were not sent yet."""
+        with self._lock:
+            waiting, self._waiting, self._sent = self._waiting, 0, time.monotonic()
+        if waiting:
+            self._send(_TURNS, waiting)
+
+
+def _levels() -> dict[str, int]:
+    """Return the levels of these packages' loggers."""
+    loggers = [name for name in logging.root.manager.loggerDict if name.startswith(tuple(f"{package}." for package in _PACKAGES))]
+    return {name: logging.getLogger(name).getEffectiveLevel() or 1 for name in (*_PACKAGES, *loggers)}  # 0 would mean the parent's
 
 
 def _greatest_memory() -> float:

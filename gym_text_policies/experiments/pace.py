@@ -73,7 +73,7 @@ class Lengths:
         usual = self._steps / self.ended if self.ended else self._usual
         age = (self.played - self._steps) / max(running, 1)
         most = min(self._limit or math.inf, self._longest if age <= self._longest else _MARGIN * max(usual, age))
-        total = usual if age < usual else (most - age) / math.log(most / age) if most > age else age
+        total = usual if age <= usual else (most - age) / math.log(most / age) if most > age else age
         fresh = (self._steps + running * total) / (self.ended + running) if self.ended + running else usual
         return max(running * (total - age) + (waiting - running) * fresh, float(waiting))
 

@@ -124,6 +124,11 @@ def _play(store: EpisodeStore, work: Sequence[Work], numbers: Sequence[int], eng
     with naming(work[numbers[0]][0].label) if len(numbers) == 1 else contextlib.nullcontext():
         for episode in engine.play([(work[number][0].job, work[number][1]) for number in numbers], watch=count):
             store.append(episode)
+            if episode.key not in number_of:
+                raise RunError(
+                    f"Seed {episode.seed}: expected a policy whose config stays as it was when the run began; it has changed, "
+                    "so the run would not find this episode again. Set all that config tells in __init__."
+                )
             watch.ended(number_of[episode.key], episode)
 
 

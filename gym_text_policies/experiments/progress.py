@@ -17,7 +17,9 @@ from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
 _OFTEN = 0.1
-"""Seconds between two estimates of the time that is left; policies without a model decide thousands of times a second."""
+"""Seconds between two drawings while episodes run; policies without a model decide thousands of times a second."""
+_SELDOM = 1.0
+"""Seconds between two estimates of the time that is left, which take a tenth of a second in a run of a hundred rows."""
 
 
 class Progress:
@@ -52,14 +54,13 @@ class _Row:
     label: str
     all: int
     """Number of its episodes."""
-    ended: int = 0
+    ended: int
     won: int = 0
     tells_success: bool | None = None
     """None as long as no episode has ended."""
 
     def count(self, episode: Episode) -> None:
-        """Count an episode that has ended."""
-        self.ended += 1
+        """Count whether an episode that has ended was won."""
         self.won += episode.outcome == "won"
         if episode.error is None:
             self.tells_success = self.tells_success or episode.tells_success
@@ -75,7 +76,7 @@ class ProgressBar(Progress):
 
     In a run of one row it shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead,
     because short episodes end first, and they are won more or less often than long ones. In a run of several rows it shows the
-    first row that is played now, and how many of the row's episodes have ended.
+    first row that has not ended, and how many of the row's episodes have.
 
     Args:
         lines: Whether to write a line about each episode that ends.
@@ -94,11 +95,12 @@ class ProgressBar(Progress):
         self._left = sum(len(seeds) for _, seeds in work)
         self._total = len({key for row, _ in work for key in row.keys.values()})
         self._begun, self._pace = time.monotonic(), Pace(work)
-        self._shown = self._begun
+        self._shown = self._estimated = self._begun
+        self._seconds_left = self._pace.left
         options = {
             "initial": self._total - self._left,
             "total": self._total,
-            "desc": work[0][0].label,
+            "desc": self._playing.label,
             "miniters": 0,  # it is drawn by the clock: steps move it as well
             "bar_format": "{desc}: {n_fmt}/{total_fmt} episodes{postfix}",
         }
@@ -114,7 +116,6 @@ class ProgressBar(Progress):
     def turns(self, number: int, process: int, count: int) -> None:
         """Count turns that were decided, and show the new estimate of the time that is left."""
         self._pace.turns(number, process, count)
-        self._row(number)
         if time.monotonic() - self._shown > _OFTEN:
             self._show(0)
 
@@ -122,7 +123,9 @@ class ProgressBar(Progress):
         """Count an episode, and write its line."""
         self._pace.end(number, episode.length)
         self._left -= 1
-        self._row(number).count(episode)
+        row = self._row(number)
+        row.ended += 1
+        row.count(episode)
         self._show(1)
         if self._lines and not self._closed:
             reason = f" ({episode.error})" if episode.error else ""
@@ -131,22 +134,32 @@ class ProgressBar(Progress):
                 self._bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
 
     def _row(self, number: int) -> _Row:
-        """Return how far a row is; when it begins, the episodes of it that were stored before are counted."""
+        """Return how far a row is. What is not missing has ended, or will when another row has that it belongs to, too."""
         if number not in self._rows:
             series, missing = self._work[number]
-            row = self._rows[number] = _Row(series.label, len(series.keys))
+            row = self._rows[number] = _Row(series.label, len(series.keys), len(series.keys) - len(missing))
             to_play = set(missing)
             for episode in self._store.episodes(key for seed, key in series.keys.items() if seed not in to_play):
                 row.count(episode)
         return self._rows[number]
 
+    @property
+    def _playing(self) -> _Row:
+        """The first row that is played now or waits to be; the last one that was played if all have ended."""
+        for number in (number for number, (_, missing) in enumerate(self._work) if missing):
+            row = self._row(number)
+            if row.ended < row.all:
+                break
+        return row
+
     def _show(self, episodes: int) -> None:
         self._shown = time.monotonic()
+        if self._shown - self._estimated > _SELDOM:
+            self._estimated, self._seconds_left = self._shown, self._pace.left
         interval, over = self._tqdm.format_interval, self._left <= 0
-        rows = list(self._rows.values())
-        row = next((row for row in rows if row.ended < row.all), rows[-1])
+        row = self._playing
         clock = f"{interval(time.monotonic() - self._begun)} so far"
-        clock += "" if over else f", {interval(max(1.0, self._pace.left))} left"
+        clock += "" if over else f", {interval(max(1.0, self._seconds_left))} left"
         with self._while_it_can_be_written():
             if len(self._work) > 1:
                 here = ", ".join(filter(None, (f"{row.label} {row.ended}/{row.all}", row.wins)))
