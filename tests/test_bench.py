@@ -16,7 +16,7 @@ from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.settings import field_docs
-from gym_text_policies.report import intervals, table
+from gym_text_policies.report import intervals, table, write_report
 from gym_text_policies.report.runs import read_runs
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
@@ -224,3 +224,5 @@ def test_a_report_with_a_film_of_a_won_episode_is_made_and_named_last(tmp_path, 
 def test_a_controller_that_is_the_expert_has_no_row_of_its_own(tmp_path):
     assert cli.main(arguments(tmp_path, llm_episodes=0, episodes=2, environments="LunarLanderLLM-v2")) == 0
     assert [policy for _, policy in rows(tmp_path)] == ["random", "gold (expert)"]
+    page = write_report([tmp_path], tmp_path / "report.html", episodes=0).read_text()
+    assert "4 episodes, 2 rows, 1 environment" in page and ">controller<" not in page

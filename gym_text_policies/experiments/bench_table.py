@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from gym_text.registration import ENGINES
 from gym_text_policies.experiments.play_missing import stored
-from gym_text_policies.experiments.players import EXPERT
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.redaction import without_secrets
-from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
+from gym_text_policies.report.table import NOTES, how_asked, is_twin, labels, markdown, row
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
@@ -51,7 +50,7 @@ def tabulate(config: Any, rows: Sequence[Row], store: EpisodeStore) -> list[dict
         first = next(iter(planned.series.keys.values()), "")
         played = stored(store, planned.series)
         figures.append({"key": first, **row(planned.environment, planned.policy, played, asked=planned.asked)})
-    figures = _without_twins(figures)
+    figures = [figure for figure in figures if not is_twin(figure, figures)]
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
@@ -66,16 +65,6 @@ def tabulate(config: Any, rows: Sequence[Row], store: EpisodeStore) -> list[dict
     write_atomically(store.folder / "table.json", json.dumps(kept, indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{markdown(figures)}\n{NOTES}")
     return figures
-
-
-def _without_twins(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows without a controller's that plays exactly as the environment's expert does: the expert is this controller."""
-
-    def outcome(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[name] for name in ("environment", "episodes", "return", "return_interval", "length", "won", "lost"))
-
-    experts = {outcome(row) for row in figures if row["policy"] == EXPERT}
-    return [row for row in figures if row["policy"] != "controller" or outcome(row) not in experts]
 
 
 def versions() -> dict[str, str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int, import_extra
@@ -97,6 +97,7 @@ def write_report(
     from gym_text_policies.remake import import_modules
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
+    from gym_text_policies.report.table import is_twin
     from gym_text_policies.report.viewer import MOST, choose, show
     from gym_text_policies.run_folders import write_atomically, writing
 
@@ -107,6 +108,8 @@ def write_report(
     imports = tuple(imports)
     import_modules(imports)
     runs = read_runs(folders)
+    rows = [variant.row for variant in runs.variants]
+    runs = replace(runs, variants=tuple(variant for variant in runs.variants if not is_twin(variant.row, rows)))
     shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress, imports=imports)
     for reason in without_pictures(shown):
         _logger.info("%s", reason)
