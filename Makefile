@@ -32,7 +32,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "Python 3.11.5 or newer is needed; make PYTHON=... names one")'
-	@echo "Setting up .venv (one to three minutes, once)"
+	@echo "Setting up .venv (half a minute to three minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@$(PIP) uv
 	@$(UV) $(TORCH) -e '.[dev]' || { echo "uv could not install it; now by pip, which takes longer"; $(PIP) -e '.[dev]'; }
