@@ -39,8 +39,9 @@ def test_the_table_says_what_is_left_and_a_smaller_model_is_measured(tmp_path, m
     stages = json.loads((tmp_path / "memory.json").read_text())["measured"]
     assert [stage["stage"] for stage in stages] == ["load_base", "add_lora", "player_of", "one step"]
     assert stages[0]["by_arithmetic"] == 2 * 1_591_488, "two bytes a weight"
-    # a library that is loaded at the first product takes 0.1 GB with AMX; those before it take 0.4 or more
-    assert all(-1e7 < stage["peak"] < 3e8 for stage in stages), "without what the libraries take"
+    again = [memory.measured("tiny") for _ in range(2)]  # peaks of equal runs differ by some 60 MB, so the least counts
+    least = [min(stage["peak"], *(run[place][2] for run in again)) for place, stage in enumerate(stages)]
+    assert all(-1e7 < peak < 1e8 for peak in least), "without what the libraries take"
     lines = (tmp_path / "memory.md").read_text().splitlines()
     assert "8,190,735,360 parameters" in lines[0] and sum(line.endswith("| not run |") for line in lines) == 4
     assert lines[4].count("| no |") == 1, "in bfloat16 with a player, 24 GB are not enough"

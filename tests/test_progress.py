@@ -187,10 +187,10 @@ STAGES = {  # environment -> for each row of the first table: model, how it is a
 }
 
 
-def process(state, rows, loaded=2.0):
-    """Play what `state` hands out, as a process would; yield the seconds until it tells of turns, the row, the turns, and ends."""
+def process(state, rows, processes, loaded=2.0):
+    """Play what `state` hands out to one of several; yield the seconds until it tells of turns, the row, the turns, and ends."""
     models = set()
-    while taken := state.take(2):
+    while taken := state.take(processes):
         number, seeds = taken
         model, _, steps, seconds = rows[number]
         for first in range(0, len(seeds), 8):
@@ -220,7 +220,7 @@ def test_the_time_left_is_mostly_true_within_a_factor_of_two_while_processes_pla
     state = Work([one.job for one in series], [deque(one.seeds) for one in series])
     clock = [0.0]
     pace = Pace([(one, one.seeds) for one in series], lambda: clock[0])
-    players = [process(state, rows) for _ in range(processes)]
+    players = [process(state, rows, processes) for _ in range(processes)]
     coming, told = [], []
     for number, player in enumerate(players):
         event = next(player)
