@@ -29,11 +29,11 @@ from stable_baselines3.common.env_util import make_vec_env
 from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers import EncodeText, History
 from gym_text_policies.environments import environment_maker, fold_arguments
-from gym_text_policies.files import replacing
+from gym_text_policies.files.run_folders import write_atomically, writing
+from gym_text_policies.files.safe_files import replacing
 from gym_text_policies.panel.command import PanelConfig
 from gym_text_policies.panel.command import run as play
 from gym_text_policies.panel.worlds import Size, the_panel
-from gym_text_policies.run_folders import write_atomically, writing
 
 ROW = "stable-baselines3"
 """Name of the row."""

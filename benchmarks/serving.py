@@ -23,7 +23,7 @@ from helpers.harness import command, options, run, table, write
 
 from gym_text_policies.bridges.openenv import GymTextEnv
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 
 SINGLE = 20
 """Times as many steps for a client that plays alone."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.commands.parser import COMMANDS, FILE, THREADS, make_parser
-from gym_text_policies.streams import ShownFormatter, prepare_streams, shown
+from gym_text_policies.terminal.streams import ShownFormatter, prepare_streams, shown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(chosen: str, arguments: Sequence[str]) -> int:
     """Run a command; return the exit status."""
     from gym_text.errors import GymTextError
+    from gym_text_policies.backends.threads import settle_threads
     from gym_text_policies.commands.options import by_fields
     from gym_text_policies.experiments.settings import read_settings
-    from gym_text_policies.files import check_characters
+    from gym_text_policies.files.safe_files import check_characters
     from gym_text_policies.sections import with_sections
-    from gym_text_policies.threads import settle_threads
 
     config: Any = None
     try:

@@ -20,7 +20,7 @@ from gym_text.descriptions import DESCRIBED, description_of, import_engine
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
 from gym_text.hints import Expert
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.files import check_characters
+from gym_text_policies.files.safe_files import check_characters
 
 _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """Pattern of an environment's id. What follows the colon of a URL or a path does not match it."""

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from gym_text.errors import check_choice, import_extra
 from gym_text.html import block, line, table
-from gym_text_policies.display import player
 from gym_text_policies.environments import environment_name
-from gym_text_policies.files import replacing
-from gym_text_policies.json_data import without_surrogates
+from gym_text_policies.files.json_data import without_surrogates
+from gym_text_policies.files.run_folders import writing
+from gym_text_policies.files.safe_files import replacing
 from gym_text_policies.records import Episode
-from gym_text_policies.run_folders import writing
+from gym_text_policies.terminal.notebooks import player
 
 Rows = Literal["episodes", "decisions"]
 _SUMS = ("tokens_in", "tokens_out", "tokens_reasoning", "model_calls", "simulator_steps")

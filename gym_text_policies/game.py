@@ -26,10 +26,10 @@ from gym_text.errors import (
 )
 from gym_text.folds import level_of
 from gym_text.spec import TextSpec
-from gym_text_policies.json_data import check_json, checked, plain
+from gym_text_policies.files.json_data import check_json, checked, plain
+from gym_text_policies.files.redaction import hide_keys
 from gym_text_policies.policy import Policy, environment_config, episode_key, turn_rngs
 from gym_text_policies.records import Decision, Episode, Step, Turn
-from gym_text_policies.redaction import hide_keys
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 _logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from gym_text.experts import check_expert
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.adapters import tell_without_record
+from gym_text_policies.backends.threads import settle_threads
 from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
@@ -25,7 +26,6 @@ from gym_text_policies.policies.searched import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.threads import settle_threads
 
 
 def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:

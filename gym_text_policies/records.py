@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gym_text_policies.json_data import begun, check_json, checked, checked_list, common, difference, is_finite, restored
+from gym_text_policies.files.json_data import begun, check_json, checked, checked_list, common, difference, is_finite, restored
 
 Message = dict[str, str]
 """A message of a chat: ``role`` and ``content``. A message of the model may have ``reasoning``, its thought before the answer, and
@@ -267,7 +267,7 @@ class Episode:
 
     def _repr_html_(self) -> str:
         """Return the episode for a notebook; see `gym_text_policies.report.illustrated` for one with pictures."""
-        from gym_text_policies.display import episode_html
+        from gym_text_policies.terminal.notebooks import episode_html
 
         return str(episode_html(self))
 

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
-from gym_text_policies.files import check_regular
+from gym_text_policies.files.redaction import without_keys
+from gym_text_policies.files.run_folders import NO_LINK, RunFolder, writing
+from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.flat_rows import Rows, counts_html, data_frame
 from gym_text_policies.records import Episode
-from gym_text_policies.redaction import without_keys
-from gym_text_policies.run_folders import NO_LINK, RunFolder, writing
 
 _logger = logging.getLogger(__name__)
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')

@@ -18,7 +18,7 @@ from gym_text_policies.commands import completion
 from gym_text_policies.commands.parser import EXAMPLES
 from gym_text_policies.data import collect
 from gym_text_policies.data.dataset import write_rows
-from gym_text_policies.run_folders import RunFolder
+from gym_text_policies.files.run_folders import RunFolder
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import digests, user_cache
-from gym_text_policies.digests import file_digest
+from gym_text_policies.files import digests, user_cache
+from gym_text_policies.files.digests import file_digest
 
 
 @pytest.fixture(autouse=True)

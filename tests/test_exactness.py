@@ -10,7 +10,6 @@ from training_data import plain_log_probs, with_random_adapter
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from gym_text import UsageError
-from gym_text_policies import user_cache
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local import exactness
 from gym_text_policies.backends.local.exactness import exact_prefixes, narrow_windows, packs, window_of
@@ -18,6 +17,7 @@ from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.rows import Example
+from gym_text_policies.files import user_cache
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import add_lora
 from gym_text_policies.training.model.player import player_of

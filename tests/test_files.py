@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.files import check_folder, check_regular, is_regular, replacing, subfolder
+from gym_text_policies.files.safe_files import check_folder, check_regular, is_regular, replacing, subfolder
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gym_text.errors import StoreError
-from gym_text_policies.folders import replace_folder, restore_folders, whole_folders
+from gym_text_policies.files.folders import replace_folder, restore_folders, whole_folders
 
 
 class Killed(BaseException):

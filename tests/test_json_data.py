@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gym_text_policies.json_data import begun, check_json, common, difference, is_finite, restored
+from gym_text_policies.files.json_data import begun, check_json, common, difference, is_finite, restored
 
 
 @pytest.mark.parametrize(

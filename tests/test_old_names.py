@@ -16,8 +16,8 @@ from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig,
 from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings, settings_of
 from gym_text_policies.experiments.variants import VariantSettings, read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.old_names import Before, Fixed, gone, old_names, stored_by_new_names, table_of
-from gym_text_policies.run_folders import RunFolder
 from gym_text_policies.sections import with_sections
 from gym_text_policies.training.dagger import DAggerConfig
 from gym_text_policies.training.sft import SFTConfig

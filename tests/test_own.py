@@ -17,7 +17,7 @@ from gym_text_policies.policies.config import PolicyConfig
 GOTO = "BabyAIText-v0?task=goto"
 MODULE = """
 from gym_text_policies import Decision, Policy
-from gym_text_policies.digests import file_digest
+from gym_text_policies.files.digests import file_digest
 
 class Four(Policy):
     config = {"kind": "four"}

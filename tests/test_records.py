@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gym_text import UsageError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 from gym_text_policies.records import VERSION, Tokens
 from gym_text_policies.report.table import Summary, row
 

@@ -10,8 +10,8 @@ from provider_server import Fault, ProviderServer, running
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
+from gym_text_policies.files.redaction import hide_keys, without_keys, without_secrets
 from gym_text_policies.policy import text_spec
-from gym_text_policies.redaction import hide_keys, without_keys, without_secrets
 
 PLANTED = "sk-planted-0123456789"
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 from gym_text_policies.report.replay import replay
 
 

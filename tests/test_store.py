@@ -17,7 +17,7 @@ import pytest
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
-from gym_text_policies.run_folders import RunFolder
+from gym_text_policies.files.run_folders import RunFolder
 
 
 def episode(key: str, error: str | None = None) -> Episode:

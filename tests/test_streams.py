@@ -9,7 +9,7 @@ import pytest
 
 from gym_text_policies import cli
 from gym_text_policies.commands import completion
-from gym_text_policies.streams import ShownFormatter, shown
+from gym_text_policies.terminal.streams import ShownFormatter, shown
 
 BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
 BENCH += ("--episodes", "1", "--fold", "none")

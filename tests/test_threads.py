@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import cli, threads
-from gym_text_policies.threads import settle_threads, usable_cores
+from gym_text_policies import cli
+from gym_text_policies.backends import threads
+from gym_text_policies.backends.threads import settle_threads, usable_cores
 
 SAID = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
 SHOW = "import os, sys; print(*(os.environ.get(name) for name in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')), 'torch' in sys.modules)"
@@ -41,11 +42,11 @@ def test_threads_spin_for_a_short_time_in_commands_and_for_load_policy(use):
     ],
 )
 def test_what_the_user_says_of_threads_wins(given, expected):
-    assert python(f"from gym_text_policies.threads import settle_threads; settle_threads(); {SHOW}", **given) == expected
+    assert python(f"from gym_text_policies.backends.threads import settle_threads; settle_threads(); {SHOW}", **given) == expected
 
 
 def test_torch_computes_with_the_threads_that_are_asked_for_imported_or_not():
-    settle = "from gym_text_policies.threads import settle_threads"
+    settle = "from gym_text_policies.backends.threads import settle_threads"
     show = "import torch; print(torch.get_num_threads())"
     assert python(f"{settle}; settle_threads(1); {show}", OMP_NUM_THREADS="2") == ["1"]
     assert python(f"{show}; {settle}; settle_threads(); {show}; settle_threads(5); {show}", OMP_NUM_THREADS="1") == ["1", "1", "5"]

@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from gym_text.errors import GymTextError
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.records import Episode
-from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
 RESULTS = Path(__file__).parent.parent / "results"

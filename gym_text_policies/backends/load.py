@@ -11,7 +11,7 @@ from gym_text.errors import check_options, import_extra, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.own_models import is_own, is_there, load_own_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, model_names
-from gym_text_policies.threads import settle_threads
+from gym_text_policies.backends.threads import settle_threads
 
 _POLICIES = ("random", "gold", "controller", "sb3:FILE")
 """Policies that ask no language model: an error for an unknown name lists them, too."""

@@ -15,8 +15,8 @@ from gym_text.errors import PolicyError, UsageError, check_options
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.backends.providers.checks import check_answer
-from gym_text_policies.digests import file_digest
 from gym_text_policies.environments import import_module
+from gym_text_policies.files.digests import file_digest
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 """Two Python names, dotted or not, with a colon between them."""

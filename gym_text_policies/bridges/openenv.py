@@ -35,7 +35,7 @@ from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.mcp_http import add_mcp
 from gym_text_policies.bridges.mcp_tools import tools_of
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware, OriginMiddleware
-from gym_text_policies.json_data import check_json, plain
+from gym_text_policies.files.json_data import check_json, plain
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY
 

@@ -39,13 +39,13 @@ from gym_text_policies.environments import (
     fold_arguments,
     levels_of,
 )
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGIES, TOOL_STRATEGY
 from gym_text_policies.prompts.tools import tool_docstring
-from gym_text_policies.run_folders import write_atomically
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from gym_text_policies.experiments.settings import Setting, Word, members_of, read_value, settings_of
-from gym_text_policies.files import check_characters
+from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.old_names import Fixed, table_of, with_new_names
 
 _logger = logging.getLogger(__name__)

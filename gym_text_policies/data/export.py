@@ -22,11 +22,11 @@ from gym_text_policies.data.preferences import action_pairs, preference_pairs
 from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.files.redaction import hide_keys
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
 from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.records import Episode, Message
-from gym_text_policies.redaction import hide_keys
-from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
 Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet", "inspect"]

@@ -17,12 +17,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gym_text.errors import import_extra
-from gym_text_policies.display import player
 from gym_text_policies.environments import environment_name, level_id
-from gym_text_policies.json_data import without_surrogates
+from gym_text_policies.files.json_data import without_surrogates
+from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.prompts.tools import TOOL, called_action
 from gym_text_policies.records import Decision, Episode, Message, Step
-from gym_text_policies.redaction import without_secrets
+from gym_text_policies.terminal.notebooks import player
 
 _TOLD = (
     *("valid", "invalid", "finish", "thought_cut", "retries", "probabilities", "probability_kind", "visits", "values", "plan"),

@@ -24,12 +24,12 @@ from typing import Any
 
 from gym_text.errors import GymTextError, RunError, check_int
 from gym_text.folds import MAX_SEED
+from gym_text_policies.backends.threads import settle_threads, usable_cores
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Turns, Watch
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.work import Task, Work
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
-from gym_text_policies.threads import settle_threads, usable_cores
 
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3

@@ -12,7 +12,7 @@ import gymnasium as gym
 from gym_text.errors import UsageError, check_int
 from gym_text.folds import MAX_SEED
 from gym_text_policies.experiments.config import AgentConfig
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import Depth
 from gym_text_policies.policies.parsing import parse_fields

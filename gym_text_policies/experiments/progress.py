@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from gym_text.errors import import_extra
-from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.experiments.pace import Pace
 from gym_text_policies.experiments.series import Work
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
+from gym_text_policies.terminal.bars import bar_class, is_watched
 
 _OFTEN = 0.1
 """Seconds between two drawings while episodes run; policies without a model decide thousands of times a second."""

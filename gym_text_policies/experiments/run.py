@@ -24,17 +24,17 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
-from gym_text_policies.files import subfolder
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.redaction import without_secrets
 from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, row
-from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
 _logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.files import check_characters
+from gym_text_policies.files.safe_files import check_characters
 
 MOST_CONFIGURATIONS = 1000
 """More configurations than this are taken for a mistake."""

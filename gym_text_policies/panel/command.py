@@ -20,7 +20,8 @@ from gym_text_policies.experiments.players import Players
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.variants import Variant
-from gym_text_policies.files import subfolder
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.old_names import old_names
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Watch, check, the_reference
@@ -29,7 +30,6 @@ from gym_text_policies.panel.verify import verify
 from gym_text_policies.panel.worlds import SIZES, Panel, Size, the_panel
 from gym_text_policies.policies.config import Mode, PolicyConfig
 from gym_text_policies.policy import text_spec
-from gym_text_policies.redaction import without_secrets
 from gym_text_policies.store import EpisodeStore
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from gym_text.errors import RunError
 from gym_text_policies.experiments.bench_table import versions
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.panel.walks import MARK, LevelDigest, Walk, expert_walks, level_digests, random_walks
 from gym_text_policies.panel.worlds import Panel, the_panel
-from gym_text_policies.run_folders import write_atomically
 
 FILE = Path(__file__).with_name("reference.json")
 WALKS = 10

@@ -13,13 +13,13 @@ from typing import Any, get_args
 
 from gym_text.errors import UsageError
 from gym_text.spec import TextSpec
-from gym_text_policies.files import check_regular
-from gym_text_policies.json_data import is_finite
+from gym_text_policies.files.json_data import is_finite
+from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.panel.reference import Reference
 from gym_text_policies.panel.scores import scores
 from gym_text_policies.panel.worlds import SIZES, Panel, Size
 from gym_text_policies.records import Episode, Outcome
-from gym_text_policies.run_folders import write_atomically
 
 MOST_BYTES = 20_000_000
 """Most bytes of a result file; a full one has about three million."""

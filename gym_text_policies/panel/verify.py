@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import GymTextError, RunError, UsageError
-from gym_text_policies.display import innermost
-from gym_text_policies.json_data import is_finite
+from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Reference, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, other_keys, read_result
 from gym_text_policies.panel.walks import walk
 from gym_text_policies.panel.worlds import Panel, the_panel
 from gym_text_policies.policy import text_spec
+from gym_text_policies.terminal.notebooks import innermost
 
 _SAME = 1e-6
 """Greatest difference of two scores, in points, and of two returns."""

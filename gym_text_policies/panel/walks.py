@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 from gym_text_policies.panel.worlds import Panel
 from gym_text_policies.policy import text_spec
 

@@ -16,7 +16,7 @@ from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
-from gym_text_policies.files import check_characters
+from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.policies.lookahead import METHODS, OF_PUCT, Method
 from gym_text_policies.policies.puct import LEAVES, Leaf

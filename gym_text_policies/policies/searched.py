@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.files import check_regular
+from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.policies.forms import Form, form_of
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn

@@ -21,7 +21,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gym_text.errors import UsageError
-from gym_text_policies.files import check_regular
+from gym_text_policies.files.safe_files import check_regular
 
 _MOST_WORK = 200_000
 """Most turns of loops, calls and filters of one text."""

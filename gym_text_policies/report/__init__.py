@@ -94,12 +94,12 @@ def write_report(
         MissingDependencyError: If scipy, which computes the intervals, is not installed.
     """
     import_extra("scipy", "bench")
+    from gym_text_policies.files.run_folders import write_atomically, writing
     from gym_text_policies.remake import import_modules
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.table import is_twin
     from gym_text_policies.report.viewer import MOST, choose, show
-    from gym_text_policies.run_folders import write_atomically, writing
 
     check_int("episodes", episodes, 0, MOST)
     path = Path(file)

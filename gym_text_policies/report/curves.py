@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.files import check_regular, is_regular
+from gym_text_policies.files.safe_files import check_regular, is_regular
 
 _RECORD = "training.json"
 _LISTS = {_RECORD: "curve", "trainer_state.json": "log_history"}

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from gym_text_policies.files import subfolder
+from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.remake import remake_environment
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.runs import Variant, read_runs

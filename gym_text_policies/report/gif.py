@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import import_extra
-from gym_text_policies.files import replacing
+from gym_text_policies.files.safe_files import replacing
 from gym_text_policies.records import Decision, Episode, Step
 from gym_text_policies.report.replay import replay
 

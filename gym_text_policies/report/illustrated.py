@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gym_text.html import block, line
-from gym_text_policies.display import episode_html
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import import_modules
 from gym_text_policies.report.pictures import Pictures, draw_pictures
+from gym_text_policies.terminal.notebooks import episode_html
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.files import is_regular, subfolder
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
+from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.files.safe_files import is_regular, subfolder
 from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
-from gym_text_policies.run_folders import write_atomically
 
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on; and each that the model saw."""

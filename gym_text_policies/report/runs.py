@@ -13,7 +13,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.environments import environment_name, levels_config
-from gym_text_policies.files import is_regular
+from gym_text_policies.files.safe_files import is_regular
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves

@@ -12,7 +12,7 @@ from typing import Any
 
 from gym_text import html
 from gym_text.registration import RETURNS
-from gym_text_policies.files import check_regular
+from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.policies.labels import thinking
 from gym_text_policies.policies.unusable import REASONS
 from gym_text_policies.records import VERSION, Episode, Outcome

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.pictures import draw_all
 from gym_text_policies.search.records import Evaluation, Found
 from gym_text_policies.search.run import search
+from gym_text_policies.terminal.bars import bar_class, is_watched
 
 
 def command(config: SearchConfig) -> str:

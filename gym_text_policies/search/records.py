@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.json_data import check_json
-from gym_text_policies.run_folders import RunFolder
+from gym_text_policies.files.json_data import check_json
+from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.search.evaluate import Rollout
 from gym_text_policies.store import RecordStore
 

@@ -13,9 +13,9 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.files import replacing, subfolder
+from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.files.safe_files import replacing, subfolder
 from gym_text_policies.policies.searched import policy_record
-from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator, Rollout
 from gym_text_policies.search.model import ModelOptimiser

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.bars import bar_class
 from gym_text_policies.old_names import Fixed, gone
+from gym_text_policies.terminal.bars import bar_class
 from gym_text_policies.training import options
 from gym_text_policies.training.measured import measured
 from gym_text_policies.training.model.checkpoints import Progress

@@ -13,7 +13,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.play_missing import check_some_played
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.processes import is_first
 
 TEST = "test"

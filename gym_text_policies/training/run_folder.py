@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gym_text.errors import UsageError
 from gym_text_policies.data.rows import prompt_record
-from gym_text_policies.folders import replace_folder
+from gym_text_policies.files.folders import replace_folder
 from gym_text_policies.records import Episode
 from gym_text_policies.training.model import checkpoints
 from gym_text_policies.training.model.checkpoints import Progress

@@ -20,7 +20,7 @@ from typing import Any
 from gym_text.errors import StoreError, UsageError, import_extra
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.data.rows import Row
-from gym_text_policies.folders import writing_tensors
+from gym_text_policies.files.folders import writing_tensors
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import process_count
 from gym_text_policies.training.model.saving import adapter_of, write_files

@@ -15,7 +15,6 @@ from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames
 from gym_text_policies.backends.base import Backend
-from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.data.rows import learner_of, prompts_of, trained_as, training_prompt
 from gym_text_policies.drawing import tempered
 from gym_text_policies.environments import check_no_fold, environment_maker
@@ -28,6 +27,7 @@ from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
+from gym_text_policies.terminal.bars import bar_class, is_watched
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, is_first, own_share, process_count

@@ -36,7 +36,7 @@ from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, Se
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.json_data import plain
+from gym_text_policies.files.json_data import plain
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "openenv_package"
 GOTO = "BabyAIText-v0?task=goto"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra, unknown_choice
-from gym_text_policies.files import check_regular
+from gym_text_policies.files.safe_files import check_regular
 
 _logger = logging.getLogger(__name__)
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"

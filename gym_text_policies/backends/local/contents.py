@@ -8,7 +8,7 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local import smollm2
-from gym_text_policies.digests import digest_of, file_digest
+from gym_text_policies.files.digests import digest_of, file_digest
 
 EMBEDDED = "smollm2"
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".bpe", ".spm", ".codes", ".vocab")

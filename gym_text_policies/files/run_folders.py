@@ -18,9 +18,9 @@ from typing import Any, Self
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
-from gym_text_policies.files import check_characters, check_regular, replacing
+from gym_text_policies.files.redaction import without_keys
+from gym_text_policies.files.safe_files import check_characters, check_regular, replacing
 from gym_text_policies.old_names import stored_by_new_names, table_of
-from gym_text_policies.redaction import without_keys
 
 if sys.platform != "win32":
     import fcntl

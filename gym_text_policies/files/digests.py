@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gym_text.errors import UsageError
-from gym_text_policies.user_cache import recall, remember
+from gym_text_policies.files.user_cache import recall, remember
 
 _logger = logging.getLogger(__name__)
 _SETTLED = 2.0
