@@ -115,15 +115,15 @@ PARTS = {
     "pickup": babyai("pickup", 200, LEARNT),
     "cookingworld": Part(
         "CookingWorld's start",
-        "benchmarks/starts/cookingworld",
+        "benchmarks/adapters/cookingworld-start",
         ("CookingWorldText-v0?expert=off",),
         200,
         {**puct(32), **uniform(32, episodes=40)},
     ),
     "putnext": babyai("putnext", 24, {**puct(512, uniform_share=0.25), **uniform(512)}),
     "scienceworld": Part(
-        "adapters/scienceworld-sft: ten tasks of ScienceWorld",
-        "adapters/scienceworld-sft",
+        "benchmarks/adapters/scienceworld-sft: ten tasks of ScienceWorld",
+        "benchmarks/adapters/scienceworld-sft",
         FAMILIES["scienceworld"].environments,
         10,
         {**puct(32), **uniform(32, episodes=2)},

@@ -342,7 +342,7 @@ def lookahead(path: Path) -> None:
         return gym.make("CookingWorldText-v0", fold="train", expert="off")
 
     with make() as env:
-        policy = load_policy("benchmarks/starts/cookingworld", env, lookahead="puct", simulations=16, dtype="bfloat16")
+        policy = load_policy("benchmarks/adapters/cookingworld-start", env, lookahead="puct", simulations=16, dtype="bfloat16")
     assert isinstance(policy, LookAhead)
     with policy.wrap(make()) as env:
         turn = Turn(env.reset(seed=0)[0], np.random.default_rng(0), episode="of the picture")

@@ -4,8 +4,8 @@ BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there 
 rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
 small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged.
 From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player plays 200
-levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in ``starts/cookingworld``;
-``--new-start`` makes it anew.
+levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
+``benchmarks/adapters/cookingworld-start``; ``--new-start`` makes it anew.
 
 With ``--game search`` the policy learns what its own search in copies of the game finds, from BabyAI's start; ``search-five`` has
 all five tasks, and a start from 80 expert episodes. ``search-cookingworld`` begins with CookingWorld's start, and

@@ -82,7 +82,7 @@ class Config:
     """How many actions to choose of, drawn from the engine's list."""
     choices: int = 5
     """Choices of each number of actions; the median counts."""
-    models: tuple[str, ...] = ("random", "gold", "adapters/scienceworld-sft", "smollm2")
+    models: tuple[str, ...] = ("random", "gold", "benchmarks/adapters/scienceworld-sft", "smollm2")
     """Who plays the published tasks."""
     variations: int = 5
     """Variations of each published task, the first of the fold test; all where there are fewer."""
@@ -148,7 +148,7 @@ def choosing(config: Config) -> list[dict[str, Any]]:
     """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
-    models, policies = {"smollm2": ("zero_shot", "unlisted", "chat"), "adapters/scienceworld-sft": ("chat",)}, {}
+    models, policies = {"smollm2": ("zero_shot", "unlisted", "chat"), "benchmarks/adapters/scienceworld-sft": ("chat",)}, {}
     for model, probabilities in itertools.product(models, (True, False)):
         for strategy in models[model]:
             name = f"{model}, {strategy}, {'all probabilities' if probabilities else 'the best alone'}"

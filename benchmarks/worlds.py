@@ -12,12 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from helpers.harness import RESULTS, options, run, table, write
+from helpers.harness import options, run, table, write
 
 from gym_text_policies.environments import playable_ids
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
-from gym_text_policies.report import write_report
 from gym_text_policies.report.table import number
 
 LIMITS = {"ScienceWorldText-v0": 25, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
@@ -48,7 +47,6 @@ def main() -> None:
     _, store = play(options(BenchConfig, __doc__, **DEFAULTS))
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
     write("worlds", report(record["rows"]), record)
-    write_report([store.folder], RESULTS / "worlds.html", episodes=len(WORLDS) * len(PLAYERS), pictures=False, title="Worlds")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ PAGES = {
     "scale.md": "More machines",
     "extend.md": "Write your own",
     "command-line.md": "Command line",
-    "words.md": "Words",
     "reference.md": "Reference",
     "troubleshooting.md": "Troubleshooting",
 }

@@ -28,22 +28,8 @@ for name in ENV_IDS:
         # making a level takes seconds and happens once on a machine; a reset without a seed may play any of the levels
         gym.registry[name].kwargs["num_levels"] = 8
 
-LONGEST_FIRST = (
-    *("trl", "verifiers", "textworld", "openenv", "levels", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
-    *("grpo", "logprobs", "science_world", "textarena", "planner", "ray", "vector", "exactness", "textworld_env"),
-    *("inspect_ai", "cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
-    *("run", "gif", "pictures", "optimisers", "remote", "rollouts"),
-)
-"""The slowest test files, without ``test_``. If two workers begin with them, both end at nearly the same time."""
-
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored. The child processes in the tests of Ctrl-C would inherit that."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files of `LONGEST_FIRST` first, in that order, then the others in the order in which pytest collected them."""
-    ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 
 
 @pytest.hookimpl(wrapper=True)

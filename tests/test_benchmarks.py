@@ -39,11 +39,11 @@ def test_contenders_take_turns_and_rounds_of_the_warm_up_do_not_count(harness):
 
 
 def test_a_result_is_two_files_and_goes_where_the_command_line_says(harness, tmp_path, monkeypatch, capsys):
-    config = importlib.import_module("store").Config
-    monkeypatch.setattr("sys.argv", ["benchmarks/store.py", "--played", "3", "--results", str(tmp_path)])
+    config = importlib.import_module("concurrency").Config
+    monkeypatch.setattr("sys.argv", ["benchmarks/concurrency.py", "--episodes", "3", "--results", str(tmp_path)])
     monkeypatch.setattr(harness, "_written", [harness.RESULTS])
-    assert harness.options(config).played == 3
-    assert harness.command() == f"python benchmarks/store.py --played 3 --results {tmp_path}"
+    assert harness.options(config).episodes == 3
+    assert harness.command() == f"python benchmarks/concurrency.py --episodes 3 --results {tmp_path}"
     text = harness.table(("way", "steps/s"), [("ours", 12)])
     assert harness.earlier("some") == {} and harness.write("some", text, {"rate": 12}) == tmp_path
     assert (tmp_path / "some.md").read_text() == capsys.readouterr().out == "| way | steps/s |\n|---|---|\n| ours | 12 |\n"
@@ -124,4 +124,4 @@ def test_the_published_scienceworld_plays_each_task_in_turn_up_to_its_last_test_
     seeds = levels.levels_of("ScienceWorldText-v0?task=all", 5)
     assert seeds == list(range(149))  # identify-life-stages-2 has four
     assert levels.policy_of("smollm2", {}).settings["strategy"] == "chat" and levels.policy_of("random, seed 2", {}).seed == 2
-    assert levels.policy_of("adapters/scienceworld-sft", {"dtype": "bfloat16"}).strategy is None
+    assert levels.policy_of("benchmarks/adapters/scienceworld-sft", {"dtype": "bfloat16"}).strategy is None

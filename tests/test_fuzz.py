@@ -26,7 +26,7 @@ from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 
 fuzz = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),  # benchmarks/fuzz.py tries many more, and others each time
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),
     deadline=None,
     derandomize="FUZZ_EXAMPLES" not in os.environ,
     database=None,

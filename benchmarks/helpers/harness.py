@@ -54,7 +54,7 @@ def run(main: Callable[[], object]) -> None:
 
 
 def command() -> str:
-    """Return the command line of this run, as in ``python benchmarks/store.py --played 3``."""
+    """Return the command line of this run, as in ``python benchmarks/experts.py --levels 3``."""
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 

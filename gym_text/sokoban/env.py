@@ -121,8 +121,8 @@ class SokobanEnv(TextEnv):
     The expert is a search, A* over pushes (`gym_text.sokoban.expert.solve`). `gold_path` needs as few pushes as possible, with a
     shortest walk before each; its number of moves need not be the least. With ``expert="replan"`` the expert makes a new plan
     whenever the player leaves its plan. It finds one in every position that can still be won; in others `gold_action` is left out.
-    ``python benchmarks/sokoban.py`` counts wins, steps and times (``benchmarks/results/sokoban.md``): the expert wins all of 1,000
-    levels of each size, in at most 76 moves at the registered size and 108 in large rooms.
+    It was counted (``benchmarks/results/sokoban.md``): the expert wins all of 1,000 levels of each size, in at most 76 moves at
+    the registered size and 108 in large rooms.
 
     ## Version History
 

@@ -125,8 +125,8 @@ class TextCraftEnv(IndexActionsEnv):
     The expert walks down the tree of recipes and counts: `gold_path` gets exactly what is needed, then crafts it, in listed valid
     actions. Where several recipes lead to an item, it takes the one with the fewest commands, each ingredient looked at alone, so
     that there may be a shorter path. With ``expert="replan"`` it makes a new plan, with what the player carries, whenever the
-    player leaves its plan. ``python benchmarks/textcraft_levels.py`` counts wins and commands: the expert wins all of 1,000
-    levels of each depth (``benchmarks/results/textcraft_levels.md``).
+    player leaves its plan. The expert wins all of 1,000 levels of each depth
+    (``benchmarks/results/textcraft_levels.md``).
 
     ## Version History
 

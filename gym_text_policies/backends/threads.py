@@ -1,8 +1,8 @@
 """`settle_threads`: how many threads torch computes with in this process, and how long one spins while it waits for the others.
 
 OpenMP's threads spin at the end of each parallel part, by default for milliseconds. Where another program has the core that one of
-them needs, all others spin until it is scheduled: a model's passes then take many times as long (`benchmarks/threads.py`). A
-short spin keeps the speed of a machine that is idle, and yields the core elsewhere.
+them needs, all others spin until it is scheduled: a model's passes then take many times as long
+(`benchmarks/results/threads.md`). A short spin keeps the speed of a machine that is idle, and yields the core elsewhere.
 """
 
 from __future__ import annotations

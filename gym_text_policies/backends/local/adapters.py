@@ -17,8 +17,6 @@ from gym_text_policies.files.safe_files import check_regular
 _logger = logging.getLogger(__name__)
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
-RENAMED = {"adapters/cookingworld-ppo": "adapters/cookingworld-aggrevate"}
-"""New names of adapters that shipped under other names, which work for one release."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the weights; and a record of how it was trained and is asked."""
 TEMPLATE = "chat_template.jinja"
@@ -48,8 +46,6 @@ def adapter_folder(name: str | Path) -> Path | None:
             is the folder of a training run that has made no adapter of its own.
     """
     name = str(name)
-    if name in RENAMED and not Path(name).is_dir():
-        name = _renamed(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
     if name.startswith("adapters/") and not Path(name).is_dir():
         if name.count("/") > 1 or not (shipped / CONFIG).is_file():
@@ -59,12 +55,6 @@ def adapter_folder(name: str | Path) -> Path | None:
 
 
 @functools.cache
-def _renamed(name: str) -> str:
-    """Return the new name of an adapter, and tell it once."""
-    _logger.warning("%s is now called %s.", name, RENAMED[name])
-    return RENAMED[name]
-
-
 def _adapter_of_run(folder: Path) -> Path | None:
     """Return the adapter that a training run has made; None if the folder is not that of a training run."""
     if not folder.is_dir() or "model_type" in _read_json(folder / "config.json"):
