@@ -39,9 +39,8 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("files", "terminal", "drawing"),
-        ("sections",),
-        ("records", "old_names"),
+        ("files", "terminal", "drawing", "sections", "old_names"),
+        ("records",),
         ("policy", "prompts", "environments", "remake"),
         ("flat_rows", "store"),
         ("rollouts", "game", "backends"),
