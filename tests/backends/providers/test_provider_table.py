@@ -17,7 +17,7 @@ from gym_text_policies.experiments.config import explain_keys
 from gym_text_policies.experiments.trust import Trust, code_in
 from gym_text_policies.experiments.yaml_files import parse_yaml
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 MODULE = """
 from gym_text_policies.backends import Answer, Backend
 
