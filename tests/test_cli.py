@@ -180,21 +180,6 @@ def test_a_typo_locks_no_folder(mistyped, corrected, message, tmp_path, monkeypa
         RunFolder("run", config.identity()).close()  # what the corrected command begins with
 
 
-def test_an_expert_that_cannot_count_its_steps_is_refused_before_a_model_is_loaded(tmp_path, capsys):
-    words = [
-        "aggrevate",
-        "--environments",
-        "LunarLanderLLM-v2",
-        "--model",
-        "adapters/babyai-sft",
-        "--folder",
-        str(tmp_path / "run"),
-    ]
-    assert cli.main(words) == 2
-    assert "whose expert counts its steps; got 'LunarLanderLLM-v2'" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def played(folder, server, *words):
     """Run a command that asks the server, in a process of its own; return it when it has ended."""
     environment = dict(os.environ, OPENAI_BASE_URL=f"{server.url}/v1", OPENAI_API_KEY="none")

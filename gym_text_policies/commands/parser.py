@@ -13,7 +13,7 @@ FILE = "file of settings"
 """Name of the parsed argument with the YAML file, which is no field of a config."""
 THREADS = "threads of torch"
 """Name of the parsed option ``--threads``, which is no field of a config either. Commands that may run a model have it."""
-_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "average", "completion")
+_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "completion")
 
 
 class Command(NamedTuple):
@@ -84,9 +84,6 @@ EXAMPLES = {
         "gym-text expert-iteration --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 4",
     ),
     "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
-    "aggrevate": ("gym-text aggrevate --model adapters/cookingworld-sft --iterations 10",),
-    "combine": ("gym-text combine --adapters adapters/babyai-sft runs/cook/adapter --data runs/baby/rows runs/cook/rows",),
-    "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
     "merge": ("gym-text merge adapters/babyai-sft runs/merged",),
     "grpo": ("gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "ppo": ("gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
@@ -136,17 +133,6 @@ COMMANDS = {
         "command",
         file="A YAML file with these settings as keys; options beside it replace the file's.",
     ),
-    "aggrevate": Command(
-        "teach a language model the cost of each action, which an expert plans (AggreVaTe)",
-        "gym_text_policies.training.aggrevate",
-        "AggreVaTeConfig",
-    ),
-    "combine": Command(
-        "make one adapter of several that have learnt different environments",
-        "gym_text_policies.training.model.combine",
-        "CombineConfig",
-    ),
-    "average": Command("take the mean of adapters", "gym_text_policies.training.model.average", "AverageConfig"),
     "merge": Command("merge an adapter into its base", "gym_text_policies.training.model.merge", "MergeConfig"),
     "grpo": Command(
         "let a language model learn by GRPO: it compares its episodes of the same level",

@@ -1,1 +1,1 @@
-"""Training of language models that play: supervised fine-tuning, DAgger, PPO, GRPO and AggreVaTe."""
+"""Training of language models that play: supervised fine-tuning, DAgger, expert iteration, PPO and GRPO."""

@@ -23,7 +23,8 @@ To follow expert iteration from its settings to its gradients, read this file, `
 the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
 `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics are those of `gym_text_policies.training.aggrevate`, and with:
+Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance``, ``clipped`` and ``old_kl``.
+``policy_loss`` is the mean of KL(target probabilities || policy), in nats. There are also:
 
 * ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
 * ``planned``: share of the decisions for which the search knew a plan.
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +55,11 @@ from gym_text_policies.policies.lookahead import Method, mixed_prior
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import PrunedConfig
+from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.options import Schedule
 from gym_text_policies.training.play_gap import AsPlayed, first_pass_metrics, play_of
-from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 LEAST_DIFFERENCE = 1e-6
 """Values of actions that differ by less are equal."""
+Targets = dict[str, float]
+"""Target probability of each action of a decision; one that is left out has 0. Empty: the model does not read the decision."""
 
 
 @old_names()
@@ -172,6 +175,60 @@ def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
         return {}
     again = {name: number for name, number in visits.items() if number > 1} or visits
     return {name: number / sum(again.values()) for name, number in again.items()}
+
+
+@dataclass(frozen=True)
+class TargetBatch(DecisionBatch):
+    """Decisions to learn from, with their target probabilities. Tensors are on the CPU."""
+
+    targets: Tensor  # (B, A)
+    """Target probability of each candidate."""
+
+
+def make_batch(
+    config: ExpertIterationConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
+) -> TargetBatch:
+    """Return the decisions that have targets.
+
+    Args:
+        config: Settings of the run.
+        actor: The model.
+        trajectories: The episodes.
+        targets: For each episode the target probabilities of its decisions.
+    """
+    import torch
+
+    from gym_text_policies.training.model.sequences import segments_of, stack_padded
+
+    learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
+    segments = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
+    of_candidates = [
+        torch.tensor([[target.get(name, 0.0) for name in candidates]])
+        for trajectory, of_steps in learnt
+        for candidates, target in zip(trajectory.candidates, of_steps, strict=True)
+        if target
+    ]
+    return TargetBatch(
+        segments=segments,
+        reference=loop.reference_log_probs(config, actor, segments),
+        targets=stack_padded(of_candidates, 0.0),
+    )
+
+
+def divergence_from_targets(targets: Tensor, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
+
+    Args:
+        targets: Target probability of each candidate of all decisions that the model learns from, of shape (B, A).
+        rows: Indices of the decisions in the batch, b numbers.
+        log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape (b, A of this pass).
+    """
+    import torch
+
+    is_candidate = log_probs > -math.inf
+    mb_targets = targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
+    divergence = torch.special.xlogy(mb_targets, mb_targets) - mb_targets * log_probs.masked_fill(~is_candidate, 0.0)
+    return {"policy_loss": divergence.sum()}
 
 
 def learn(

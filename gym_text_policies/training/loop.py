@@ -1,6 +1,6 @@
 """The loop of on-policy training: in each iteration the model plays episodes with drawn actions, and then learns from them.
 
-`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.aggrevate`,
+`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`,
 `.expert_iteration`) provides the functions that make the model, play the episodes and learn from them. `update_policy` does the
 gradient steps of all.
 

@@ -12,7 +12,9 @@ from gym_text import UsageError
 from gym_text_policies.records import Decision, Episode
 from gym_text_policies.training.expert_iteration import (
     ExpertIterationConfig,
+    divergence_from_targets,
     learn,
+    make_batch,
     play_ahead,
     targets_of,
     train,
@@ -20,7 +22,6 @@ from gym_text_policies.training.expert_iteration import (
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.checkpoints import Progress
-from gym_text_policies.training.targets import divergence_from_targets, make_batch
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "corridor"),

@@ -62,7 +62,7 @@ def test_decisions_without_probabilities_are_refused(learner):
 
 
 def test_the_loop_in_the_docs_takes_its_step_along_the_gradient_of_plain_passes(learner, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "docs")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
     import reinforce
 
     model, tokenizer = learner
