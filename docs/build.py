@@ -32,17 +32,10 @@ PAGES = {
     "environments.md": "Environments",
     "worlds.md": "Worlds",
     "science-world.md": "ScienceWorld",
-    "textarena.md": "TextArena",
-    "textworld.md": "TextWorld",
-    "textcraft.md": "TextCraft",
-    "sokoban.md": "Sokoban",
     "experiments.md": "Experiments",
-    "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
-    "thinking.md": "Models that think",
     "lookahead.md": "Looking ahead",
     "models.md": "Models in this process",
-    "gguf.md": "Other formats of a model",
     "providers.md": "Providers",
     "results.md": "Results",
     "panel.md": "The panel",
@@ -62,7 +55,6 @@ PAGES = {
     "extend.md": "Write your own",
     "command-line.md": "Command line",
     "reference.md": "Reference",
-    "troubleshooting.md": "Troubleshooting",
 }
 """The pages in the order of the menu, with their titles. A page without a file is left out."""
 SETTINGS = """\

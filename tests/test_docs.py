@@ -182,9 +182,9 @@ def test_what_bfloat16_changes_is_told_as_it_was_measured():
     assert f"by {max(each['largest'] for each in differences):.3f} at most" in text
 
 
-def test_the_page_of_troubles_says_which_extras_are_not_among_all():
+def test_the_page_says_which_extras_are_not_among_all():
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     among = set(re.findall(r"[\w-]+", extras["all"][0].partition("[")[2]))
-    said = re.search(r"has everything but the extras (.*?)\.\n", (DOCS / "troubleshooting.md").read_text("utf-8"), re.DOTALL)
+    said = re.search(r"has everything but the extras (.*?)\.\n", (DOCS / "extend.md").read_text("utf-8"), re.DOTALL)
     assert re.findall(r"`([\w-]+)`", said[1]) == sorted(extras.keys() - among - {"all", "dev"})

@@ -13,8 +13,8 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from gym_text import UsageError
 from gym_text.copies import fork
-from gym_text.textarena.engine import Arena, base_name, printable
-from gym_text.textarena.games import LEFT_OUT, ONE_PLAYER, TWO_PLAYERS, games
+from gym_text.textarena.engine import Arena, printable
+from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
 from gym_text.textarena.moves import MOVES
 from gym_text_policies.policies.parsing import parse_action
 
@@ -288,19 +288,6 @@ def test_a_move_that_is_not_listed_is_no_answer(name):
 
 
 # ---------------------------------------------------------------- which games
-
-
-def test_each_game_of_the_docstring_is_played_and_no_other():
-    for env_id, players in ((ONE, 1), (TWO, 2)):
-        text = type(gym.make(env_id).unwrapped).__doc__
-        rows = dict(re.findall(r"^ *\| `(\S+)-v0`.*?\| (yes|no)", text, re.MULTILINE))
-        assert sorted(rows) == sorted({base_name(game) for game in games(players)})
-        assert {name for name, listed in rows.items() if listed == "yes"} == rows.keys() & MOVES.keys()
-    assert not set(LEFT_OUT) & {*ONE_PLAYER, *TWO_PLAYERS}
-    page = (ROOT / "docs/textarena.md").read_text()
-    assert (ROOT / "benchmarks/results/textarena.md").read_text() in page
-    assert all(name in page for name in (*LEFT_OUT, *ONE_PLAYER, *TWO_PLAYERS))
-    assert [f"list {len(games(1))} and {len(games(2))} ids" in page.replace("\n", " ")] == [True]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def check_game(game: str, players: int) -> None:
     if game in _SLOW:
         raise UsageError(f"game: {game} is left out: one of its levels takes {_SLOW[game]} to make. Take {base}-v0.")
     if base in LEFT_OUT:
-        raise UsageError(f"game: {base} is left out: {LEFT_OUT[base]}. docs/textarena.md lists the games.")
+        raise UsageError(f"game: {base} is left out: {LEFT_OUT[base]}. docs/worlds.md lists the games.")
     other, env_id = (2, "TextArenaTwoPlayers-v0") if players == 1 else (1, "TextArenaText-v0")
     if game in games(other):
         raise UsageError(f"game: {game} is for {'two players' if other == 2 else 'one player'}; make {env_id} with it.")

