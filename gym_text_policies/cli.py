@@ -39,7 +39,6 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
     """Run a command; return the exit status."""
     from gym_text.errors import GymTextError
     from gym_text_policies.backends.threads import settle_threads
-    from gym_text_policies.commands.options import by_fields
     from gym_text_policies.experiments.settings import read_settings
     from gym_text_policies.files.safe_files import check_characters
     from gym_text_policies.sections import with_sections
@@ -54,7 +53,6 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         if threads := options.pop(THREADS, 0):
             settle_threads(threads)
         file = options.pop(FILE, None)
-        options = by_fields(kind, options)
         config = read_settings(kind, file, options) if file is not None else kind(**with_sections(kind, options))
         result = function(config)
         from gym_text_policies.training.model.processes import is_first

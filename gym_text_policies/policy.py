@@ -250,12 +250,6 @@ def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def by_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's configuration without what identifies a language model's weights, as earlier releases had it."""
-    names = _CONTENT if "backend" in config else ()
-    return {key: by_names(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
-
-
 def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's configuration without the names of language models whose weights it identifies."""
     names = _NAMES if "backend" in config and config.keys() & set(_CONTENT) else ()

@@ -13,14 +13,12 @@ from dataclasses import replace
 from gym_text.errors import PolicyError, UsageError, check_int
 from gym_text.folds import MAX_SEED
 from gym_text_policies.game import Game, MakeEnv, is_of_episode
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, checked_decision
 
 _TABLES = itertools.count()
 
 
-@old_names(batch="num_envs")
 def rollout(
     make_env: MakeEnv,
     policy: Policy,

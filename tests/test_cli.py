@@ -57,7 +57,7 @@ def test_shells_can_complete(capsys):
     pytest.importorskip("shtab")
     assert cli.main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert "--llm-episodes" in script and "--llm-seeds" not in script, "old names are not offered"
+    assert "--llm-episodes" in script
 
 
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):

@@ -106,7 +106,7 @@ def test_the_command_line_page_says_what_help_says(site):
     page = (site.parent / "pages/command-line.md").read_text()
     assert "`--episodes N`\n:   " in page and "`ENVIRONMENT`\n:   Id of the environment" in page
     assert "%%" not in page and "%(" not in page
-    assert "SUPPRESS" not in page and "`--llm-seeds" not in page, "old names are in no help"
+    assert "SUPPRESS" not in page
 
 
 def test_text_of_the_terminal_is_not_read_as_markup(build):

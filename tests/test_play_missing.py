@@ -230,23 +230,6 @@ def test_log_lines_stand_above_the_bar(tmp_path):
     assert lines.count("again in 0.5 s") == 3
 
 
-def test_episodes_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_path, tiny_model, caplog):
-    caplog.set_level(logging.INFO)
-    with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
-        (one,) = series(engine, tiny_model, seeds=range(2))
-        play_missing(store, [one], engine)
-        assert "weights" not in caplog.text
-        lines = store.path.read_text("utf-8")
-        for seed, key in one.keys.items():
-            lines = lines.replace(key, one.identity.older_key(seed))
-        (tmp_path / "old").mkdir()
-        (tmp_path / "old" / store.path.name).write_text(lines, "utf-8")
-        with EpisodeStore(tmp_path / "old", {}) as old:
-            play_missing(old, [one], engine)
-            assert len(list(old.episodes())) == 4, "the old ones can still be read"
-    assert "2 episodes in" in caplog.text and "whose records do not identify the model's weights" in caplog.text
-
-
 def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(tmp_path, caplog):
     with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
         job = EpisodeJob("CookingWorldText-v0?max_episode_steps=2", {"fold": "test"}, PolicyConfig("random"))

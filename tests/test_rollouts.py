@@ -279,13 +279,6 @@ def test_a_failing_sibling_changes_no_draw_of_its_neighbours(num_envs):
     assert together == alone and [bool(e.error) for e in alone] == [False, True, True, False, False, False]
 
 
-def test_the_old_name_of_the_number_of_environments_still_works():
-    policy = load_policy("random", make_cooking())
-    with pytest.warns(FutureWarning, match="^rollout: batch is now num_envs"):
-        episodes = rollout(make_cooking, policy, range(2), batch=2)
-    assert without_seconds(episodes) == without_seconds(rollout(make_cooking, policy, range(2), num_envs=2))
-
-
 @pytest.mark.parametrize("on_invalid", ["raise", "random", "retry"])
 def test_a_model_that_is_drawn_and_fails_gives_equal_episodes_in_batches_and_alone(on_invalid):
     def answer(request):

@@ -85,23 +85,6 @@ def test_one_file_gives_one_folder_with_all_in_it(config_file, capsys):
     assert "agent.history: stored" in capsys.readouterr().err
 
 
-def test_a_run_folder_of_an_earlier_release_goes_on(tmp_path, capsys):
-    config = {
-        "agent": {"model": "random"},
-        "environment": {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2}},
-        "experiment": {"verbose": False, "first_seed": 4},
-    }
-    folder = run_experiment(config, tmp_path / "run")
-    text = (folder / "experiment.yaml").read_text()
-    for new, old in {"first_seed": "seed", "episodes": "num_runs", "num_envs": "batch", "workers": "ray_workers"}.items():
-        assert text.count(f"  {new}: ") == 1
-        text = text.replace(f"  {new}: ", f"  {old}: ")
-    (folder / "experiment.yaml").write_text(text)
-    assert cli.main(["run", str(folder), "--set", "experiment.episodes=2"]) == 0
-    assert [episode.seed for episode in EpisodeStore(folder).episodes()] == [4, 5]
-    assert "is now" not in capsys.readouterr().err and "  num_envs: 8" in (folder / "experiment.yaml").read_text()
-
-
 def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     config = {
         "agent": {"model": ["random", "gold"]},

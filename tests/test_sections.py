@@ -1,21 +1,17 @@
-"""Config dataclasses within config dataclasses: from Python, the command line, YAML and old names."""
+"""Config dataclasses within config dataclasses: from Python, the command line and YAML."""
 
 import argparse
-import dataclasses
-import json
 import subprocess
 from dataclasses import dataclass, field
 
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.commands.options import add_fields, by_fields
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.settings import read_settings
-from gym_text_policies.old_names import old_names, stored_by_new_names
 from gym_text_policies.sections import with_sections
 
 
-@old_names(adapter="model")
 @dataclass(frozen=True)
 class Learning:
     """How it learns."""
@@ -32,7 +28,6 @@ class Learning:
             raise UsageError(f"epochs: expected 1 or more; got {self.epochs}.")
 
 
-@old_names(epochs="sft.epochs")
 @dataclass(frozen=True)
 class Rounds:
     """Learn in rounds."""
@@ -46,7 +41,7 @@ class Rounds:
 def parsed(*words):
     parser = argparse.ArgumentParser()
     add_fields(parser, Rounds)
-    return Rounds(**with_sections(Rounds, by_fields(Rounds, vars(parser.parse_args(words)))))
+    return Rounds(**with_sections(Rounds, vars(parser.parse_args(words))))
 
 
 def test_a_section_keeps_its_defaults_where_nothing_is_given():
@@ -72,16 +67,11 @@ def test_shells_complete_options_of_a_section():
     assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60).stdout == "--sft.epochs\n"
 
 
-def test_a_file_has_sections_and_options_beside_it_replace_single_keys(tmp_path, caplog):
+def test_a_file_has_sections_and_options_beside_it_replace_single_keys(tmp_path):
     path = tmp_path / "rounds.yaml"
     path.write_text("sft:\n  layers: [1, 2]\n")
     assert read_settings(Rounds, path) == Rounds(2, Learning(5, layers=(1, 2)))
     assert read_settings(Rounds, path, {"sft.epochs": 7, "rounds": 3}) == Rounds(3, Learning(7, layers=(1, 2)))
-    path.write_text("epochs: 4\nsft: 3\n")
-    with pytest.raises(UsageError, match=r"line 1: epochs: expected sft\.epochs alone"):
-        read_settings(Rounds, path)
-    path.write_text("epochs: 4\n")
-    assert read_settings(Rounds, path).sft.epochs == 4 and "line 1: epochs is now sft.epochs" in caplog.text
     path.write_text("sft.epochs: 4")
     with pytest.raises(UsageError, match=r"line 1: got an unknown key 'sft\.epochs'"):
         read_settings(Rounds, path)
@@ -91,15 +81,3 @@ def test_a_file_has_sections_and_options_beside_it_replace_single_keys(tmp_path,
     first, second = str(error.value).splitlines()
     assert first == f"{path}, line 2: sft: got an unknown key 'model'. Keys: epochs, layers."
     assert second == f"{path}, line 3: sft.epochs: expected an integer; got 0.5."
-
-
-def test_an_old_name_may_lead_into_a_section(caplog):
-    with pytest.warns(FutureWarning, match="Rounds: epochs is now sft.epochs"):
-        assert Rounds(epochs=3) == Rounds(sft=Learning(3))
-    assert parsed("--epochs", "3") == Rounds(sft=Learning(3))
-    assert "--epochs is now --sft.epochs" in caplog.text
-    with pytest.raises(UsageError, match=r"expected sft\.epochs alone"):
-        Rounds(epochs=3, sft=Learning())
-    stored = json.loads(json.dumps({"rounds": 2, "epochs": 3}))
-    assert stored_by_new_names(Rounds, stored) == {"rounds": 2, "sft": {"epochs": 3}}
-    assert dataclasses.replace(Rounds(), rounds=3).rounds == 3

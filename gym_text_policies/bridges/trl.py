@@ -41,7 +41,6 @@ from gym_text_policies.environments import (
 )
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import is_of_episode
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGIES, TOOL_STRATEGY
@@ -50,7 +49,6 @@ from gym_text_policies.prompts.tools import tool_docstring
 _logger = logging.getLogger(__name__)
 
 
-@old_names(env_id="environment")
 def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> type[TRLEnvironment]:
     """Return a class for TRL's `environment_factory`. TRL makes its instances without arguments.
 
@@ -81,7 +79,6 @@ def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **argume
     return Environment
 
 
-@old_names(env_id="environment")
 def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> Any:
     """Return a `datasets.Dataset` with a row for each level: ``prompt``, ``id``, ``environment``, ``fold``, ``seed``, ``strategy``.
 

@@ -29,7 +29,6 @@ from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.independent import Independent
 from gym_text_policies.policy import text_spec
@@ -49,7 +48,6 @@ _SAMPLING: dict[str, tuple[Any, ...]] = {
 """Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
 
 
-@old_names(batch="num_envs")
 def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> RolloutFunc:
     """Return a `rollout_func`: it plays a level for each prompt of `gym_text_policies.bridges.trl.trl_dataset`.
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.old_names import old_names
 
 
 class LevelFiles(Protocol):
@@ -21,7 +20,6 @@ class LevelFiles(Protocol):
         """Return the file of a level, which is made if it is not there."""
 
 
-@old_names(seeds="episodes", first="first_seed")
 @dataclass(frozen=True)
 class MakeGamesConfig:
     """Make the levels of one of TextWorld's games before they are played, and keep them where the environment looks for them."""

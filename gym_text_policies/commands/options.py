@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from gym_text_policies.experiments.settings import Setting, Word, members_of, read_value, settings_of
 from gym_text_policies.files.safe_files import check_characters
-from gym_text_policies.old_names import Fixed, table_of, with_new_names
-
-_logger = logging.getLogger(__name__)
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
@@ -26,11 +22,10 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     field's name.
 
     The parsed namespace has only the options that were given. So an option overrides a YAML file even if it has its default value.
-    `by_fields` translates the namespace.
 
     A field without a default, or with ``metadata={"positional": True}``, is a positional argument. A bool is ``--x`` and
     ``--no-x``, ``none`` stands for None, a tuple takes several words, and a mapping ``key=value`` words, whose values are JSON
-    where they can be. Old names are options that no help shows.
+    where they can be.
     """
     settings = {setting.name: setting for setting in settings_of(config)}
     spell = _speller(settings)
@@ -53,22 +48,6 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
             if section not in groups:
                 groups[section] = parser.add_argument_group(f"options of {section}")
             groups[section].add_argument(spell(setting.name), dest=setting.name, **arguments)
-    for old, new in table_of(config).items():
-        if isinstance(new, str) and not spell(new).startswith("--"):
-            continue  # a positional argument has no name that could be old
-        arguments = _arguments(old, _hint_of(new.value) if isinstance(new, Fixed) else settings[new].hint)
-        parser.add_argument(spell(old), dest=old, **arguments | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS})
-
-
-def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parsed options by the names of their settings, and log a sentence for each option with an old name.
-
-    Raises:
-        UsageError: If an option was given by its old name and by its new one, or an option that no longer exists got a value other
-            than the fixed one.
-    """
-    spell = _speller({setting.name: setting for setting in settings_of(config)})
-    return with_new_names(config, parsed, lambda sentence, _: _logger.warning(sentence), spell=spell)
 
 
 def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:

@@ -12,7 +12,6 @@ from typing import Any
 from gym_text.errors import MissingDependencyError, PolicyError, UsageError, check_int, import_extra, unknown_choice
 from gym_text.spec import TextSpec
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
@@ -26,7 +25,6 @@ _MANY = 12
 """Most actions that are listed at each step; more are listed on request."""
 
 
-@old_names(seed="first_seed")
 @dataclass(frozen=True)
 class PlayConfig:
     """Play an environment in the terminal."""

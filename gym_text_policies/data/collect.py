@@ -37,7 +37,6 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
-from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PolicyOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -52,11 +51,6 @@ _RECORDED_IF_GIVEN = ("think", "think_tokens", "history_thoughts", *OF_SEARCH)
 """Settings of the player that are recorded only where they were given."""
 
 
-@old_names(policy="model")
-@gone(
-    with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."),
-    push_to=Fixed("", "Upload the rows: datasets.load_from_disk(FOLDER).push_to_hub(REPOSITORY, private=True)."),
-)
 @dataclass(frozen=True)
 class CollectConfig(PlayOptions, PolicyOptions):
     """Play episodes of the train fold, and turn the good ones into training data."""

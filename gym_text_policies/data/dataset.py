@@ -25,7 +25,7 @@ from gym_text_policies.records import check_environment
 
 ROLES = ("system", "user", "assistant")
 _OPTIONAL = ("thoughts", "tool", "own_labels")
-"""Fields that a record may lack: where no row has thoughts or a tool, and in datasets of earlier releases."""
+"""Fields that a record may lack: where no row has thoughts, a tool or the player's own answers."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
 

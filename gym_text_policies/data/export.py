@@ -25,7 +25,6 @@ from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.files.redaction import hide_keys
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
-from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.records import Episode, Message
 from gym_text_policies.store import EpisodeStore
 
@@ -35,8 +34,6 @@ _OVER = ("succeeded", "failed", "cancelled")
 _logger = logging.getLogger(__name__)
 
 
-@old_names(episodes="runs")
-@gone(poll=30.0)
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(Continuing):
     """Write episodes as a table or as logs of Inspect; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""

@@ -57,7 +57,7 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
             before.update(json.dumps(message).encode())
     if not found:
         raise UsageError(
-            "data: expected the player's own answers; these rows have the expert's, or are of an earlier release. "
+            "data: expected the player's own answers; these rows have the expert's. "
             "Collect them again with --labels own: that uses the stored episodes."
         )
     pairs = []

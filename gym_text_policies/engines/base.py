@@ -16,9 +16,8 @@ from gym_text_policies.backends.providers.budget import Purse, one_purse
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_when_asked
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
+from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.rollouts import rollout
 
@@ -80,7 +79,6 @@ class Job(ABC, Generic[R]):
         return self
 
 
-@old_names(batch="num_envs")
 @dataclass(frozen=True)
 class EpisodeJob(Job[Episode]):
     """A policy in an environment; each seed is an episode."""
@@ -151,10 +149,6 @@ class Identity:
     def key(self, seed: int) -> str:
         """Return the key of the episode of a seed."""
         return episode_key(self.environment, self.policy, seed)
-
-    def older_key(self, seed: int) -> str:
-        """Return the key that an earlier release gave the episode. It depends on the model's name, not on the model's weights."""
-        return episode_key(self.environment, by_names(self.policy), seed)
 
 
 class Engine(ABC):

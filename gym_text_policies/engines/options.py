@@ -11,10 +11,8 @@ from gym_text_policies.engines.base import Engine
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.multi import ProcessEngine
 from gym_text_policies.engines.ray import RayEngine
-from gym_text_policies.old_names import old_names
 
 
-@old_names(ray_workers="workers")
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Where episodes are played."""
@@ -45,7 +43,6 @@ class EngineOptions:
         return ProcessEngine(self.workers) if self.workers > 1 else LocalEngine()
 
 
-@old_names(batch="num_envs")
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOptions(EngineOptions):
     """How episodes are played: where, how many at once, and which stored episodes are played again."""
@@ -76,7 +73,6 @@ class EpisodeOptions(EngineOptions):
         return self._engine(cpus=self.ray_cpus, gpus=self.ray_gpus)
 
 
-@old_names()
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions(EpisodeOptions):
     """How episodes are played, and from which seed on."""

@@ -21,7 +21,6 @@ from gym_text_policies.experiments.players import EXPERT, Players, at_temperatur
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.variants import Variant, read_variants
-from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import WITHOUT_MODEL, PolicyConfig
 from gym_text_policies.policy import text_spec
@@ -43,8 +42,6 @@ STAGES = ADAPTERS / "stages.yaml"
 _logger = logging.getLogger(__name__)
 
 
-@old_names(seeds="episodes", llm_seeds="llm_episodes")
-@gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
 @dataclass(frozen=True)
 class BenchConfig(PlayOptions, Players):
     """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder.

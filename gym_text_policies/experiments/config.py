@@ -19,17 +19,18 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.settings import build, by_new_names, field_docs
+from gym_text_policies.experiments.settings import build, field_docs
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml, variants
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 
 _LOCAL = ("local", "transformers")
 """Values of ``backend`` in gym-llm's files for a model in this process. The key ``model`` then says which model it is."""
+_ALIASES = {"num_runs": "episodes", "seed": "first_seed"}
+"""Keys of the section experiment in gym-llm's files, and the names they have here."""
 FILE = "experiment.yaml"
 """Name of the resolved configuration in a run folder."""
 
@@ -96,7 +97,6 @@ class EnvironmentConfig:
         return self.maker(**more)()
 
 
-@old_names(seed="first_seed", num_runs="episodes")
 @dataclass(frozen=True)
 class RunsConfig(PlayOptions):
     """How many episodes are played, where, and what is kept."""
@@ -191,8 +191,7 @@ def parse_config(
         UsageError: If the file has mistakes, or names what it may not; the message names file and line of each.
     """
     path = Path(path)
-    node = read_yaml(path / FILE if path.is_dir() else path)
-    node = by_new_names(ExperimentConfig, node, quiet=path.is_dir())
+    node = _without_aliases(read_yaml(path / FILE if path.is_dir() else path))
     return _config(node, changes or {}, Trust(imports=tuple(imports), key_hosts=key_hosts))
 
 
@@ -203,7 +202,7 @@ def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path, trust: 
     trust = trust or Trust()
     if isinstance(config, (str, Path)):
         return parse_config(config, imports=trust.imports, key_hosts=trust.key_hosts)
-    return _config(by_new_names(ExperimentConfig, from_plain(config)), {}, trust)
+    return _config(_without_aliases(from_plain(config)), {}, trust)
 
 
 def explain_keys() -> str:
@@ -222,7 +221,7 @@ def explain_keys() -> str:
 def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentConfig:
     for path, value in changes.items():
         names = path.split(".")
-        node = changed(node, by_new_names(ExperimentConfig, at(names, from_plain(value))), len(names))
+        node = changed(node, _without_aliases(at(names, from_plain(value))), len(names))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())
@@ -230,6 +229,24 @@ def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentC
     if len({config.label for config in configs}) < len(configs):  # long or odd values can give the same name
         configs = [dataclasses.replace(config, label=f"{number:03}-{config.label}") for number, config in enumerate(configs)]
     return dataclasses.replace(configs[0], others=tuple(configs[1:]), source=node.plain())
+
+
+def _without_aliases(node: Node) -> Node:
+    """Return an experiment whose runs have our keys in place of gym-llm's. If both are given, the alias stays and is refused."""
+    if not isinstance(node.value, dict) or "experiment" not in node.value:
+        return node
+    section = node.value["experiment"]
+    if isinstance(section.value, list):
+        renamed: Any = [_renamed(part) for part in section.value]
+        return Node({**node.value, "experiment": Node(renamed, section.location)}, node.location)
+    return Node({**node.value, "experiment": _renamed(section)}, node.location)
+
+
+def _renamed(section: Node) -> Node:
+    if not isinstance(section.value, dict):
+        return section
+    names = {key: alias for key in section.value if (alias := _ALIASES.get(key)) and alias not in section.value}
+    return Node({names.get(key, key): value for key, value in section.value.items()}, section.location)
 
 
 def _as_name(text: str) -> str:

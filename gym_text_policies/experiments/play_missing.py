@@ -72,7 +72,6 @@ def play_missing(
         for together in filter(None, [numbers] if engine.spreads else [[number] for number in numbers]):
             _play(store, to_play, together, engine, watch)
     for row, _ in work:
-        _tell_older(store, row)
         _tell_errors(store, row)
     return sum(len(row.seeds) - len(seeds) for row, seeds in work)
 
@@ -162,17 +161,6 @@ def kinds_of_errors(errors: Iterable[str]) -> dict[str, tuple[str, int]]:
         first, count = kinds.get(kind, (first_line, 0))
         kinds[kind] = first, count + 1
     return kinds
-
-
-def _tell_older(store: EpisodeStore, series: Series) -> None:
-    """Log how many stored episodes do not count, because their records do not identify the model's weights."""
-    older = sum(store.has(key) for seed in series.seeds if (key := series.identity.older_key(seed)) != series.keys[seed])
-    if older:
-        _logger.info(
-            "%s: %d episodes in %s were stored by an earlier release, whose records do not identify the model's "
-            "weights. The folder keeps them, but they do not count here.",
-            *(series.label, older, store.path),
-        )
 
 
 def _tell_repeated_levels(series: Series) -> None:

@@ -20,7 +20,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml
-from gym_text_policies.old_names import new_name, table_of, with_new_names
 from gym_text_policies.sections import default_of
 
 T = TypeVar("T")
@@ -183,7 +182,7 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Raises:
         UsageError: If the file has mistakes; the message names file and line of each.
     """
-    replaced, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
+    replaced, root = dict(changes or {}), read_yaml(path)
     allowed = {name: replaced.pop(name) for name in TRUST_OPTIONS if name in replaced}
     if root.value is None or isinstance(root.value, dict):
         for setting, value in replaced.items():
@@ -202,7 +201,7 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
 
     Args:
         kind: The dataclass.
-        node: Its settings, by their new names; see `by_new_names`.
+        node: Its settings.
         where: Prefix of the keys in messages, such as ``agent.``.
 
     Raises:
@@ -213,34 +212,6 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
     if mistakes or config is None:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     return config
-
-
-def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
-    """Return a node whose keys have their new names, and log a sentence with file and line for each old one.
-
-    If a setting is given by its old name and by its new name, the old name stays, and `build` reports it.
-
-    Args:
-        kind: The dataclass that the node describes.
-        node: The node. It may have lists that stand for several configurations.
-        quiet: Log nothing, as for a file that an earlier release wrote.
-    """
-    if isinstance(node.value, list):
-        return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.location)
-    if not isinstance(node.value, dict):
-        return node
-
-    def say(sentence: str, part: Node) -> None:
-        if not quiet:
-            _logger.warning("%s%s", part.location, sentence)
-
-    renamed, hints = Node({}, node.location), get_type_hints(kind)
-    for name, part in with_new_names(kind, node.value, say, plain=Node.plain, strict=False).items():
-        path = [name] if name in node.value else name.split(".")
-        if dataclasses.is_dataclass(hints.get(name)):
-            part = by_new_names(hints[name], part, quiet=quiet)
-        renamed = changed(renamed, at(path, part), len(path))
-    return renamed
 
 
 def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
@@ -263,7 +234,7 @@ def _build(
     given |= {name: Node(None, node.location) for name in missing if dataclasses.is_dataclass(hints[name])}
     for name, part in given.items():
         if name not in known:
-            mistakes.append(f"{part.location}{section}{_no_key(kind, name, given, known)}")
+            mistakes.append(f"{part.location}{section}{_no_key(name, known)}")
         elif dataclasses.is_dataclass(hints[name]):
             inner = None if defaults[name] is dataclasses.MISSING else defaults[name]
             left = fields[name].metadata.get("without", ())
@@ -285,13 +256,8 @@ def _build(
         return None
 
 
-def _no_key(kind: type[Any], name: str, given: Mapping[str, Node], known: list[str]) -> str:
-    """Return the error for an unknown key, or for an old name that cannot be translated."""
-    if name in table_of(kind):
-        try:
-            new_name(kind, name, given[name].plain(), given)
-        except UsageError as error:
-            return str(error)
+def _no_key(name: str, known: list[str]) -> str:
+    """Return the error for an unknown key."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     hint += " Keys of providers come from environment variables alone." if "key" in name.lower() else ""

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.environments import names_environment
-from gym_text_policies.experiments.settings import build, by_new_names
+from gym_text_policies.experiments.settings import build
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import FIELDS, PolicyConfig
 from gym_text_policies.policies.labels import looking_ahead, mixture
 
@@ -53,7 +52,6 @@ class Variant:
             self.otherwise.check_environments(label, played)
 
 
-@old_names(seeds="episodes")
 @dataclass(frozen=True)
 class VariantSettings(PolicyConfig):
     """The keys that a row may have in the file."""
@@ -125,7 +123,7 @@ def _row(name: str, node: Node, trust: Trust) -> Variant:
 def _variant(name: str, node: Node, trust: Trust) -> Variant:
     if not isinstance(node.value, dict):
         raise UsageError(f"{node.location}{name}: expected options such as {{model: smollm2, mode: text}}; got {node.plain()!r}.")
-    parts = dict(trust.checked(by_new_names(VariantSettings, node)).value)
+    parts = dict(trust.checked(node).value)
     if not isinstance(model := parts.get("model", Node(None)).value, str):
         raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
     if "env" in parts:

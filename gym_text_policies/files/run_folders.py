@@ -20,7 +20,6 @@ from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies.files.redaction import without_keys
 from gym_text_policies.files.safe_files import check_characters, check_regular, replacing
-from gym_text_policies.old_names import stored_by_new_names, table_of
 
 if sys.platform != "win32":
     import fcntl
@@ -42,8 +41,7 @@ class RunFolder:
     Args:
         folder: Made if it does not exist.
         config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
-        kind: The dataclass whose fields the settings are. A folder that an earlier release wrote may have
-            their old names, and lack those that have their default.
+        kind: The dataclass whose fields the settings are.
 
     Raises:
         UsageError: If the folder belongs to another configuration; the error names the keys that differ.
@@ -112,12 +110,6 @@ class RunFolder:
             self.close()
             raise
 
-    def _defaults(self) -> dict[str, Any]:
-        """Return the default of each setting that has one, as plain JSON."""
-        fields = dataclasses.fields(self._kind) if dataclasses.is_dataclass(self._kind) else ()
-        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
-
     def _value(self, settings: Mapping[str, Any], name: str) -> Any:
         """Return the value of a setting. None is what it stands for, if the field's ``metadata={"unset": …}`` says that."""
         if (value := settings.get(name)) is not None or not dataclasses.is_dataclass(self._kind):
@@ -133,10 +125,8 @@ class RunFolder:
             self._is_new = True
             return
         try:
-            stored = stored_by_new_names(self._kind, json.loads(check_regular(path).read_bytes()))
-            keys = config.keys() | (stored.keys() & table_of(self._kind).keys())
-            stored = self._defaults() | stored  # an earlier release did not know every setting
-            differing = sorted(key for key in keys if self._value(stored, key) != self._value(config, key))
+            stored = json.loads(check_regular(path).read_bytes())
+            differing = sorted(key for key in config if self._value(stored, key) != self._value(config, key))
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
         if differing:

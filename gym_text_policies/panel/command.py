@@ -22,7 +22,6 @@ from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.variants import Variant
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
-from gym_text_policies.old_names import old_names
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Watch, check, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, check_name
@@ -33,7 +32,6 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 
 
-@old_names()
 @dataclass(frozen=True, kw_only=True)
 class PanelConfig(EpisodeOptions, Players):
     """Play the panel: a fixed list of worlds, levels and limits, with a score for each world from 0 (chance) to 100 (the expert).

@@ -26,13 +26,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.old_names import old_names
 
 _logger = logging.getLogger(__name__)
 __all__ = ["ReportConfig", "run", "write_report"]
 
 
-@old_names(run="runs", output="file")
 @dataclass(frozen=True)
 class ReportConfig:
     """Make one HTML page of run folders: tables, plots, comparisons, learning curves, and episodes to step through."""
@@ -62,7 +60,6 @@ def run(config: ReportConfig) -> str:
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
-@old_names(output="file")
 def write_report(
     folders: Iterable[str | Path],
     file: str | Path,

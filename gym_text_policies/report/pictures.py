@@ -45,7 +45,7 @@ class Pictures:
     """The pictures of an episode, and the expert's actions."""
 
     pictures: tuple[str, ...] = ()
-    """WebP without loss in base64, or PNG from earlier releases; equal pictures are kept once."""
+    """WebP without loss in base64; equal pictures are kept once."""
     shown: tuple[int | None, ...] = ()
     """For each observation the index of its picture, or None if the picture before it stays."""
     gold_actions: tuple[str | None, ...] = ()
@@ -97,7 +97,6 @@ def _read(run: Path, episode: Episode) -> Pictures | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         if is_regular(path, run):
             stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            stored.setdefault("differing", [])  # which earlier versions did not keep
             fields: dict[str, Any] = {name: tuple(stored[name]) for name in _STORED}
             if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in fields[name]):
                 return Pictures(**fields)

@@ -15,17 +15,13 @@ from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import MOST_STEPS, parse_environment
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
-from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_FIRST_STEP = "CMA-ES begins with 0.3 of the bounds' range, or with 0.05 where it takes over from another optimiser."
 _NOT_IN_IDENTITY = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
 
 
-@old_names(warmup_episodes="warmup_evaluations")
-@gone(sigma=Fixed(0.0, _FIRST_STEP), ray_cpus=1, ray_gpus=0.0)
 @dataclass(frozen=True)
 class SearchConfig(Trust, Asking, EngineOptions):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, or random draws.

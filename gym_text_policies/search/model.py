@@ -13,7 +13,6 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.thoughts import thought_apart
-from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.forms import Form, Parameter
 from gym_text_policies.records import Message
@@ -25,8 +24,6 @@ _SUMMARY_LENGTH = 400
 """Most characters of a trajectory's summary in a prompt."""
 
 
-@old_names(batch="proposals_per_prompt", retries="num_reasks")
-@gone(temperature=1.0, max_tokens=None)
 @dataclass(frozen=True, kw_only=True)
 class Asking:
     """How the model is asked."""

@@ -21,33 +21,18 @@ from gym_text.registration import TRAINING
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
-from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training.measured import MeasuredOptions, measured
 from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.sft import ROWS_PER_PASS, SFTConfig, sft
+from gym_text_policies.training.sft import SFTConfig, sft
 
 _logger = logging.getLogger(__name__)
 _SET_HERE = ("data", "folder", "model", "seed", "test_environments", "test_episodes")
 """Settings of fine-tuning that DAgger sets itself, in each iteration, or for all."""
 _WITHOUT = (*_SET_HERE, "rank", "alpha", "target_modules")
 """These settings are no options, nor are those of a new adapter: DAgger trains an adapter further."""
-_MOVED = (
-    *("learning_rate", "epochs", "max_steps", "rows_per_step", "dev_environments", "dev_episodes"),
-    *("interchangeable", "compiled", "device", "report_to"),
-)
-"""Settings of fine-tuning that were DAgger's own."""
 
 
-@old_names(
-    adapter="model",
-    rounds="iterations",
-    episodes="episodes_per_iteration",
-    batch="num_envs",
-    precision="sft.dtype",
-    **{name: f"sft.{name}" for name in _MOVED},
-)
-@gone(rows_per_pass=ROWS_PER_PASS)
 @dataclass(frozen=True)
 class DAggerConfig(MeasuredOptions):
     """Let a tuned model play, and teach it the expert's action in every state that the model reaches, in iterations (DAgger)."""

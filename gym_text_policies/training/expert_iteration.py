@@ -49,7 +49,6 @@ import gymnasium as gym
 
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
-from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig, SearchOptions
 from gym_text_policies.policies.lookahead import Method, mixed_prior
 from gym_text_policies.policy import Policy
@@ -74,7 +73,6 @@ Targets = dict[str, float]
 """Target probability of each action of a decision; one that is left out has 0. Empty: the model does not read the decision."""
 
 
-@old_names()
 @dataclass(frozen=True, kw_only=True)
 class ExpertIterationConfig(PrunedConfig, SearchOptions):
     """Teach a language model what its own search in copies of the game finds (expert iteration)."""

@@ -47,7 +47,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
 from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
@@ -68,7 +67,6 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """The ratio of new to old probability counts within 1 - CLIP_LOW and 1 + CLIP_HIGH (Yu et al. 2025, section 4.1)."""
 
 
-@gone(clip=CLIP_LOW, clip_high=CLIP_HIGH)
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(PrunedConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""

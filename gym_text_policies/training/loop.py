@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.old_names import Fixed, gone
 from gym_text_policies.terminal.bars import bar_class
 from gym_text_policies.training import options
 from gym_text_policies.training.measured import measured
@@ -50,7 +49,6 @@ A = TypeVar("A", bound="Actor")
 T = TypeVar("T", bound=Trajectory)
 
 
-@gone(max_norm=MAX_GRAD_NORM, entropy_weight=0.0, kl_target=Fixed(0.0, "kl_weight is constant during a run."))
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(TrajectoryOptions):
     """Settings of all on-policy training."""

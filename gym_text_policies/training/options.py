@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.old_names import Before, old_names
 from gym_text_policies.training.measured import MeasuredOptions
 from gym_text_policies.training.model.linear_layers import ALL_LINEAR
 from gym_text_policies.training.model.lora import ALPHA, DTYPES, RANK, TARGETS, TRAINING_DEVICES, Dtype, TrainingDevice
@@ -20,7 +19,6 @@ MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_
 """Settings of `TrainingOptions` that may change when a run is continued. Each algorithm adds names of its own settings."""
 
 
-@old_names(adapter=Before("model"), precision="dtype")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(MeasuredOptions):
     """Settings of everything that trains a language model. Subclasses give defaults to ``folder`` and ``learning_rate``."""

@@ -50,7 +50,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gym_text.errors import check_int
-from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
 from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
 from gym_text_policies.training.model.checkpoints import Progress
@@ -76,7 +75,6 @@ VALUE_EPOCHS = 100
 """Steps of the optimiser for the value head in each iteration. Each step takes all decisions at once, and no pass of the model."""
 
 
-@gone(value_learning_rate=VALUE_LEARNING_RATE, value_epochs=VALUE_EPOCHS, value_clip=VALUE_CLIP, clip=CLIP, least_probability=0.0)
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(OnPolicyConfig):
     """Train a language model on the rewards of its own episodes by PPO with LoRA. The policy is over the valid actions."""

@@ -30,7 +30,6 @@ from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
-from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.training.measured import is_measured, measured
 from gym_text_policies.training.model.lora import (
     add_lora,
@@ -55,14 +54,8 @@ MOST_MARKERS = 64
 _logger = logging.getLogger(__name__)
 _MAY_CHANGE = (*MAY_CHANGE, "max_steps", "save_steps", "tokens_per_pass")
 """Settings that may change when a run is continued."""
-_UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
-ROWS_PER_PASS = Fixed(None, "Set tokens_per_pass, which bounds the memory: 1,000 tokens take about 2.5 GB.", refused=True)
-_MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
 
 
-@old_names(four_bit="load_in_4bit")
-@gone(weight_decay=0.0, max_norm=MAX_GRAD_NORM, log_steps=1, merge_to=Fixed("", _MERGE), push_to=Fixed("", _UPLOAD))
-@gone(rows_per_pass=ROWS_PER_PASS)
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(TrainingOptions):
     """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""

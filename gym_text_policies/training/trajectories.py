@@ -20,7 +20,6 @@ from gym_text_policies.drawing import tempered
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
-from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.policies.independent import Independent
 from gym_text_policies.policy import Policy, text_spec
@@ -44,13 +43,6 @@ _ALWAYS_KEPT = 4
 """This many of the most probable candidates of a decision are learnt, even if they are less probable than `least_probability`."""
 
 
-@old_names(episodes="episodes_per_iteration", batch="num_envs")
-@gone(
-    with_reward=Fixed(
-        None,
-        "An adapter keeps the prompts of its training: gym-text collect and sft can make an adapter with rewards in its prompts.",
-    )
-)
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryOptions(TrainingOptions, PromptOptions):
     """Settings of how a model plays while it is trained: the episodes that it learns from, and the dev fold."""

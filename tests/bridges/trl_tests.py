@@ -616,12 +616,7 @@ def test_trl_plays_several_environments_by_the_names_in_their_rows(caller, confi
     assert [game._game.obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
 
 
-def test_the_old_name_of_the_environment_works_and_an_unknown_strategy_is_refused():
-    with pytest.warns(FutureWarning, match="trl_environment: env_id is now environment"):
-        game = trl_environment(env_id="BabyAIText-v0", task="goto")()
-    with pytest.warns(FutureWarning, match="trl_dataset: env_id is now environment"):
-        rows = trl_dataset(env_id="BabyAIText-v0", fold="train", seeds=[1], task="goto")
-    assert game.reset(**rows[0]).startswith("Task")
+def test_an_unknown_strategy_is_refused():
     for make in (trl_environment, lambda name, **more: trl_dataset(name, "train", [1], **more)):
         with pytest.raises(UsageError, match="strategy: expected one of 'tool', 'tool_short'; got 'tool_shrt'"):
             make("BabyAIText-v0", strategy="tool_shrt")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import sqlite3
 import stat
 import threading
@@ -20,11 +19,9 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.records import Tokens
 
-_logger = logging.getLogger(__name__)
 _FILE = "answers.sqlite"
 _DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Answer)}
-_OLD = "cache.db"
-"""The file of earlier versions, which did not keep how an answer ended."""
+
 _TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
 _OF_OTHERS = bytes.fromhex("d9d505f920a163d7")
 """A journal that names another file ends with these bytes. SQLite would delete that other file
@@ -74,8 +71,6 @@ class AnswerCache:
         self._lock = threading.Lock()
         with self._failures():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if (self._path.parent / _OLD).exists() and not self._path.exists():
-                _logger.warning("%s: answers stored by an earlier version are not read, but asked for again; %s.", folder, _OLD)
             self._check_file()
             self._table = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
 
 _VALUE_HEAD = "value_head.safetensors"
-_NOW_DERIVED = ("seed", "kl_weight")
-"""Counters in checkpoints of earlier releases. Now they follow from the settings and the iteration, and are not read."""
 
 
 @dataclass
@@ -110,7 +108,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
     path = max(saved, key=lambda path: int(path.name.partition("-")[2]))
     try:
         counters = json.loads((path / "state.json").read_text("utf-8"))
-        progress = Progress(**{name: value for name, value in counters.items() if name not in _NOW_DERIVED})
+        progress = Progress(**counters)
         load_weights(actor.model, path)
         if hasattr(actor, "value_head"):
             actor.value_head.load_state_dict(load_file(path / _VALUE_HEAD))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import sqlite3
 import struct
 import subprocess
@@ -154,21 +153,6 @@ class Bomb:
 
     def __reduce__(self):
         return os.mkdir, (self.path,)
-
-
-def test_no_pickle_of_an_earlier_versions_folder_is_read_and_the_run_is_told(tmp_path, caplog):
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    bomb = pickle.dumps(Bomb(str(tmp_path / "ran")))
-    with sqlite3.connect(cache / "cache.db") as table:
-        table.execute("CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, mode INTEGER, value BLOB)")
-        table.execute("INSERT INTO Cache (key, raw, mode, value) VALUES (?, 1, 4, ?)", (b"k", bomb))
-    table.close()
-    assert get(cache) == (ANSWER, True) and "earlier version are not read" in caplog.text
-    write(cache / "answers.sqlite", bomb)
-    with pytest.raises(StoreError, match=r"expected an answer.*Remove the file"):
-        get(cache)
-    assert not (tmp_path / "ran").exists()
 
 
 RECORD = asdict(ANSWER)
