@@ -1,7 +1,7 @@
 """Every picture of the README and the documentation.
 
-``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results learning`` only those two. They are
-drawn from the committed results and adapters. The pictures of the report and of Inspect's viewer need Chromium.
+``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results reinforcement`` only those two.
+They are drawn from the committed results. The pictures of the report and of Inspect's viewer need Chromium.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
         ahead[part] = ways["greedy"], ways["PUCT, 32 simulations"]
     return {
         stage: (
-            ", ".join(f"{task} {pairs[task][0]:.2f} → {pairs[task][1]:.2f}" for task in ("goto", "pickup")),
-            f"{pairs[cooking][0]:.2f} → {pairs[cooking][1]:.2f}",
+            ", ".join(f"{task} {pairs[task][1]:.2f} from {pairs[task][0]:.2f}" for task in ("goto", "pickup")),
+            f"{pairs[cooking][1]:.2f} from {pairs[cooking][0]:.2f}",
             "–",
         )
         for stage, pairs, cooking in (
@@ -208,25 +208,6 @@ def results(path: Path) -> None:
             axis.set_yticks(range(len(PLAYERS)), PLAYERS.values())
             axis.tick_params(length=0)
             axis.invert_yaxis() if axis is axes[0] else None
-        _save(figure, path)
-
-
-def learning(path: Path) -> None:
-    """Draw the training curves of three adapters, from their records."""
-    sft = _record("lunarlander-sft")["curve"]
-    ppo = _record("lunarlander-ppo")["curve"]
-    plans = _record("cookingworld-aggrevate")["earlier"][0]["curve"]
-    with plt.rc_context(STYLE):
-        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
-        loss = np.array([point["loss"] for point in sft])
-        steps = [point["step"] for point in sft]
-        left.plot(steps, loss, color="#a0c6de", linewidth=0.8)
-        left.plot(steps[10:-10], np.convolve(loss, np.ones(21) / 21, "valid"), color=BLUE, linewidth=1.8)
-        left.set(title="lunarlander-sft", xlabel="step of the optimiser", ylabel="loss", ylim=(0, 0.8))
-        _line(middle, ppo, "explained_variance", BLUE)
-        middle.set(title="lunarlander-ppo", ylabel="variance that values explain", ylim=(0, 0.6))
-        _line(right, plans, "length", ORANGE)
-        right.set(title="cookingworld-aggrevate, by plans", ylabel="steps of 16 train episodes", ylim=(0, 25))
         _save(figure, path)
 
 
@@ -284,17 +265,6 @@ def trl(path: Path) -> None:
             axis.set_ylim(0, 1.02)
         axes[1].legend(frameon=False, loc="lower right")
         _save(figure, path)
-
-
-def _record(adapter: str) -> dict[str, Any]:
-    return dict(json.loads((ADAPTERS / adapter / "training.json").read_text()))
-
-
-def _line(axis: Any, curve: Sequence[dict[str, Any]], name: str, colour: str) -> None:
-    points = {point["iteration"]: point[name] for point in curve if name in point}
-    axis.plot([*points], [*points.values()], color=colour, marker="o", markersize=4)
-    axis.set_xticks([*points])
-    axis.set_xlabel("iteration")
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -470,7 +440,6 @@ PICTURES = {
     "lookahead.png": lookahead,
     "first-table.png": first_table,
     "results.png": results,
-    "learning.png": learning,
     "reinforcement.png": reinforcement,
     "reinforcement_cookingworld.png": reinforcement_cookingworld,
     "trl.png": trl,
