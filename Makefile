@@ -1,6 +1,6 @@
-# `make bench` runs the main benchmark, `make test` all tests, `make docs` the notebooks, and builds the documentation of them (minutes;
-# `make docs ARGS=--keep-outputs` takes the outputs that the notebooks have: seconds); all set up what they need in .venv
-# the first time. The tests' files run in the order of tests/conftest.py; without --no-loadscope-reorder, those of one test come last.
+# `make bench` runs the main benchmark, `make test` the tests, `make test-bridges` those that need minutes or the libraries of the
+# bridges, `make docs` the notebooks, and builds the documentation of them (minutes; `make docs ARGS=--keep-outputs` takes the
+# outputs that the notebooks have: seconds); all set up what they need in .venv the first time.
 # the newest that has every package's wheel; `make PYTHON=...` names another
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
 BIN := .venv/bin
@@ -12,13 +12,22 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt
 TORCH := $(or $(addprefix --find-links ,$(PIP_FIND_LINKS)),--torch-backend auto)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test check docs setup clean
+.PHONY: bench test test-bridges check docs setup clean
 
 bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
 test: .venv/ready
+	@echo "The tests take eight minutes on two cores; make test-bridges runs those of the bridges' libraries"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10
+
+# ARGS="trl openenv" runs the tests of these libraries alone
+test-bridges: .venv/ready
+	@echo "An environment for each library of the bridges in .venv/bridges, and their tests: nine minutes on two cores"
+	@$(BIN)/python tests/libraries/environments.py $(ARGS)
+ifeq ($(ARGS),)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10 tests/slow
+endif
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -1,25 +1,19 @@
-"""What pytest does not collect: pages and modules of libraries that are not installed here; see ``tests/bridges``."""
+"""What pytest does not collect: pages and modules of libraries that are not installed here; see ``tests/libraries``."""
 
 from importlib.util import find_spec
-from pathlib import Path
 
-NAMES = {
-    "inspect_ai": ("inspect", "inspect_ai", "walker"),
-    "openenv": ("openenv", "mcp_tools", "mcp_http"),
-    "skyrl_gym": ("levels", "skyrl", "verl"),
-}
-"""By library, the names of its page, modules and tests, where they differ from the library's own."""
+PAGES = {"inspect_ai": "inspect", "nemo_gym": "nemo-gym", "skyrl_gym": "levels"}
+"""Names of pages in docs/ that are not the library's."""
+MODULES = {"openenv": ("openenv", "mcp_tools", "mcp_http"), "skyrl_gym": ("skyrl", "verl")}
+"""Modules of ``gym_text_policies/bridges`` whose names are not the library's."""
 collect_ignore = [
     path
     for library in ("art", "inspect_ai", "nemo_gym", "openenv", "skyrl_gym", "textworld", "trl", "verifiers")
     if find_spec(library) is None
-    for name in NAMES.get(library, (library,))
     for path in (
-        f"docs/{name}.md",
-        f"docs/{name}_package",
-        *(() if name == "levels" else (f"gym_text_policies/bridges/{name}.py",)),  # its module needs no library
-        f"tests/bridges/{name}.py",
-        *map(str, Path(__file__).parent.glob(f"tests/bridges/{name}_*tests.py")),
-        *map(str, Path(__file__).parent.glob(f"docs/{name}_*.py")),
+        f"docs/{PAGES.get(library, library)}.md",
+        f"docs/{library}_package",
+        *(f"gym_text_policies/bridges/{name}.py" for name in MODULES.get(library, (library,))),
     )
 ]
+collect_ignore_glob = ["docs/trl_*.py"] if find_spec("trl") is None else []

@@ -1,4 +1,4 @@
-"""What chat templates say of calls. The templates of the wheel of TRL are read in ``tests/bridges/trl_tests.py``."""
+"""What chat templates say of calls. The templates of the wheel of TRL are read in ``tests/libraries/test_trl.py``."""
 
 import pytest
 from tool_templates import AS_JSON, AS_TEXT, WITHOUT_TOOLS, give

@@ -1,4 +1,4 @@
-"""Episodes' tokens in the forms of other trainers, out of run folders by the command; TRL's own readers: see ``tests/bridges``."""
+"""Episodes' tokens in the forms of other trainers, out of run folders; TRL's readers: see ``tests/libraries``."""
 
 import json
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-import bridges.walker  # noqa: F401  a provider of Inspect
+import libraries.walker  # noqa: F401  a provider of Inspect
 import pytest
-from bridges.noting import threads
 from inspect_ai import eval as evaluate
 from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessageAssistant, ModelOutput, get_model
 from inspect_ai.tool import ToolCall
+from libraries.noting import threads
 
 from gym_text import UsageError
 from gym_text_policies.bridges.inspect_ai import levels, panel
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
 
 def bench(folder, mode, strategy):
     """Let the walker play four levels by `gym-text bench`, and return the run folder."""
-    command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", mode, "--strategy", strategy]
+    command = ["bench", "--environments", GOTO, "--models", "libraries.walking:walker", "--modes", mode, "--strategy", strategy]
     command += ["--history", "all", "--options", "own_words=true"]
     command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
     assert main([*command, "--folder", str(folder)]) == 0
@@ -175,7 +175,7 @@ def test_an_export_is_read_back_by_inspect_with_the_scores_of_bench(runs, tmp_pa
     logs = {log.eval.model_args["mode"]: log for log in map(read_eval_log, list_eval_logs(str(folder)))}
     assert set(logs) == set(STRATEGIES)
     for mode, log in logs.items():
-        assert metrics_of(log, "success")["mean"] == 0.75 and log.eval.model == "gym-text/bridges.walking:walker"
+        assert metrics_of(log, "success")["mean"] == 0.75 and log.eval.model == "gym-text/libraries.walking:walker"
         for sample, episode in zip(log.samples, stored(runs[mode]), strict=True):
             assert (sample.metadata["seed"], sample.scores["episode"].answer) == (episode.seed, episode.outcome)
             answers = [message for message in sample.messages if message.role == "assistant"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import art
 import pytest
 from art.preprocessing.tokenize import tokenize_trajectory_groups
-from bridges.walking import walk
 from json_server import JSONServer
+from libraries.walking import walk
 from transformers import AutoTokenizer
 
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
@@ -90,7 +90,7 @@ def played(page, server, row):
 
 
 def test_the_pages_rollout_and_bench_give_equal_prompts_answers_and_returns(page, server, tmp_path):
-    command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", "text", "--strategy", "chat"]
+    command = ["bench", "--environments", GOTO, "--models", "libraries.walking:walker", "--modes", "text", "--strategy", "chat"]
     command += ["--history", "all", "--options", "own_words=true"]
     command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
     assert main([*command, "--folder", str(tmp_path)]) == 0

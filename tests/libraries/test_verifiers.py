@@ -9,7 +9,7 @@ from pathlib import Path
 
 import llama_server
 import pytest
-from bridges.noting import closers, threads
+from libraries.noting import closers, threads
 from pydantic import ValidationError
 from serving import serving
 

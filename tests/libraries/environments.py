@@ -1,4 +1,9 @@
-"""An environment of its own for each library whose requirements contradict this package's, or that has to be compiled."""
+"""Tests of the bridges, and of TextWorld's games, with the real libraries: ``make test-bridges``.
+
+Their requirements contradict this package's or each other's, or have to be compiled, so each library has an environment of its own
+in ``.venv/bridges``. ``python tests/libraries/environments.py [NAME ...]`` makes them where they are missing and runs in each
+``tests/libraries/test_NAME.py``, ``test_NAME_*.py`` and the library's page of docs/, two libraries at once.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = {
@@ -21,7 +26,7 @@ REQUIREMENTS = {
         *("importlib_metadata==10.2.0", "zipp==4.1.2"),
     ),
     "inspect_ai": ("inspect-ai==0.3.285",),
-    "levels": (
+    "verl_skyrl": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
         *("omegaconf==2.4.0", "antlr4-python3-runtime==4.9.3", "tensordict==0.10.0", "torchdata==0.11.0", "codetiming==1.4.0"),
         *("pylatexenc==2.11", "pyvers==0.2.3", "importlib_metadata==10.2.0", "zipp==4.1.2", "loguru==0.7.3", "cachetools==8.0.2"),
@@ -43,11 +48,23 @@ REQUIREMENTS = {
 """By the bridge's name, what its environment has beside, or in place of, what this one has."""
 
 
+PAGES = {"inspect_ai": "inspect", "nemo_gym": "nemo-gym", "verl_skyrl": "levels"}
+"""Names of pages in docs/ that are not the library's."""
+LONGEST_FIRST = ("trl", "textworld", "openenv", "verl_skyrl", "verifiers", "inspect_ai", "nemo_gym", "art")
+
+
+class NotInstalledError(Exception):
+    """A library could not be installed; the message has pip's last line."""
+
+
 def own_python(name: str) -> str:
-    """Return the Python of a bridge's environment in ``.venv/bridges``, which is made, once, if it is not there.
+    """Return the Python of a library's environment, which is made, once, if it is not there.
 
     It sees all that this environment has, so that only what differs is installed, by this environment's pip and without compiling
-    what is never imported. Skips the test where that cannot be had.
+    what is never imported.
+
+    Raises:
+        NotInstalledError: If pip fails, as without a network.
     """
     folder = ROOT / ".venv" / "bridges" / name
     python, ready = folder / "bin" / "python", folder / "ready"
@@ -64,26 +81,34 @@ def own_python(name: str) -> str:
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]
         installed = subprocess.run([*pip, *REQUIREMENTS[name]], capture_output=True, text=True)
         if installed.returncode:
-            pytest.skip(f"{name} could not be installed: {installed.stderr.strip().splitlines()[-1]}")
+            raise NotInstalledError(f"{name} could not be installed: {installed.stderr.strip().splitlines()[-1]}")
         ready.write_text(wanted, "utf-8")
     return str(python)
 
 
-def run_tests(name: str, page: str = "") -> None:
-    """Run a bridge's tests and its page in its environment; fail with what they print.
-
-    The tests are ``tests/bridges/NAME_tests.py`` and ``NAME_*_tests.py``. Fails if there are none.
-    """
-    folder = Path(__file__).parent
-    files = sorted((*folder.glob(f"{name}_tests.py"), *folder.glob(f"{name}_*_tests.py")))
-    if not files:
-        pytest.fail(f"expected tests/bridges/{name}_tests.py; found no such file.", pytrace=False)
-    paths = [*(f"tests/bridges/{file.name}" for file in files), f"docs/{page or name}.md"]
-    command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
+def run_tests(name: str) -> bool:
+    """Run a library's tests and its page in its environment; print what they print, and return whether they pass."""
+    files = sorted((*Path(__file__).parent.glob(f"test_{name}.py"), *Path(__file__).parent.glob(f"test_{name}_*.py")))
+    paths = [*map(str, files), f"docs/{PAGES.get(name, name)}.md"]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
     variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else ART's import asks another machine for prices
+    begin = time.monotonic()
+    try:
+        command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
+    except NotInstalledError as error:
+        print(f"NOT TESTED: {error}", flush=True)
+        return True
     with tempfile.TemporaryDirectory() as merged:
         variables["LLAMA_SERVER_FOLDER"] = merged
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | variables)
-    if ran.returncode:
-        pytest.fail(f"{' '.join(command)}\n{ran.stdout[-8000:]}\n{ran.stderr[-2000:]}", pytrace=False)
+    printed = f"{ran.stdout}\n{ran.stderr}" if ran.returncode else ran.stdout.strip().splitlines()[-1]
+    print(f"{name}, {time.monotonic() - begin:.0f} s: {printed}", flush=True)
+    return ran.returncode == 0
+
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or LONGEST_FIRST
+    if unknown := sorted(set(names) - REQUIREMENTS.keys()):
+        sys.exit(f"NAME: expected some of {', '.join(REQUIREMENTS)}; got {', '.join(unknown)}.")
+    with ThreadPoolExecutor(2) as two:
+        sys.exit(not all(two.map(run_tests, names)))

@@ -1,8 +1,8 @@
 """The player of ``walking.py`` as a provider of Inspect."""
 
-from bridges.walking import walk
 from inspect_ai.model import ChatMessageAssistant, ModelAPI, ModelOutput, modelapi
 from inspect_ai.tool import ToolCall
+from libraries.walking import walk
 
 
 @modelapi(name="walker")

@@ -1,10 +1,9 @@
-"""Levels as rows; verl and SkyRL, which read them, in an environment of their own: see ``tests/bridges/levels_tests.py``."""
+"""Levels as rows; ``tests/libraries/test_verl_skyrl.py`` tests verl and SkyRL, which read them."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from bridges.own_python import run_tests
 
 from gym_text import UsageError
 from gym_text_policies.bridges.levels import begin, level_rows, write_levels
@@ -90,7 +89,3 @@ def test_the_user_may_allow_a_rows_module(their_games):
         begin(row)  # that it is imported by now permits nothing
     (written,) = level_rows(row["environment"], "dev", [3])
     assert written["environment"] == row["environment"], "who writes the rows names the module, and so allows it"
-
-
-def test_verl_and_skyrl_read_our_levels_and_play_them():
-    run_tests("levels")

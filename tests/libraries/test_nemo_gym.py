@@ -15,9 +15,9 @@ import httpx
 import pytest
 import uvicorn
 import yaml
-from bridges.walking import walk
 from environment_servers.legacy_agent.app import LegacyAgentEnvironmentServer
 from json_server import JSONServer
+from libraries.walking import walk
 from nemo_gym.config_types import BaseServerConfig
 from nemo_gym.server_utils import GlobalAIOHTTPAsyncClientConfig, ServerClient, set_global_aiohttp_client
 from omegaconf import OmegaConf
@@ -156,7 +156,7 @@ def rows_of(folder, seeds=range(4), environment=GOTO):
 
 
 def test_nemo_gym_and_bench_give_equal_prompts_answers_returns_and_ends(nemo, tmp_path):
-    command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", "text", "--strategy", "chat"]
+    command = ["bench", "--environments", GOTO, "--models", "libraries.walking:walker", "--modes", "text", "--strategy", "chat"]
     command += ["--history", "all", "--options", "own_words=true"]
     command += ["--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
     assert main([*command, "--folder", str(tmp_path / "run")]) == 0
@@ -272,11 +272,11 @@ def test_one_episode_too_many_is_refused_and_one_that_ends_makes_room(nemo, tmp_
 
 
 def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_path, monkeypatch):
-    row = {**rows_of(tmp_path, [0])[0], "environment": "bridges.noting:Noting-v0?task=goto"}
+    row = {**rows_of(tmp_path, [0])[0], "environment": "libraries.noting:Noting-v0?task=goto"}
     refused = nemo.post("gym_text", "/reset", row)
-    assert refused.status_code == 422 and "as in --import bridges.noting." in refused.json()["detail"]
-    assert "bridges.noting" not in sys.modules
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("bridges.noting",))
+    assert refused.status_code == 422 and "as in --import libraries.noting." in refused.json()["detail"]
+    assert "libraries.noting" not in sys.modules
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("libraries.noting",))
     result, _ = nemo.play(row)
     assert result["info"]["steps"] == 3
 
@@ -297,10 +297,10 @@ def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tm
 
 
 def test_an_episode_whose_reset_is_cancelled_counts_until_it_has_begun_and_is_then_closed(nemo, tmp_path, monkeypatch):
-    from bridges import noting
+    from libraries import noting
 
     row = {**rows_of(tmp_path, [0])[0], "environment": "Noting-v0?task=goto"}
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("bridges.noting",))
+    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("libraries.noting",))
 
     async def cancelled():
         for event in (noting.began, noting.may_begin, noting.closed):

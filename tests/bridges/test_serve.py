@@ -1,4 +1,4 @@
-"""`gym-text serve` and its door, where OpenEnv is not needed; ``tests/bridges/openenv_tests.py`` has the rest."""
+"""`gym-text serve` and its door, where OpenEnv is not needed; ``tests/libraries/test_openenv.py`` has the rest."""
 
 import contextlib
 import http.client

@@ -154,32 +154,32 @@ def test_a_row_without_a_level_is_refused():
 
 
 def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenizer, tmp_path):
-    level = {"environment": "bridges.noting:Noting-v0?task=goto", "fold": "train", "seed": 0}
-    message = r"expected one that ships .* as in --import bridges\.noting"
+    level = {"environment": "libraries.noting:Noting-v0?task=goto", "fold": "train", "seed": 0}
+    message = r"expected one that ships .* as in --import libraries\.noting"
     register()
     with pytest.raises(UsageError, match=message):
         skyrl_gym.make("gym_text", env_config={}, extras=level)
     with pytest.raises(UsageError, match=message):
         played(tokenizer, {"extra_info": level}, ["turn left"])
-    assert "bridges.noting" not in sys.modules
-    register(["bridges.noting"])
+    assert "libraries.noting" not in sys.modules
+    register(["libraries.noting"])
     skyrl_gym.make("gym_text", env_config={}, extras=level).close()
-    output, _ = played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
+    output, _ = played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["libraries.noting"])
     assert output.extra_fields["reward_extra_info"]["steps"] == 3
 
 
 def test_a_game_begins_is_played_and_is_closed_outside_of_the_thread_of_verls_event_loop(tokenizer):
-    from bridges.noting import closers, threads
+    from libraries.noting import closers, threads
 
     threads.clear()
     closers.clear()
     level = {"environment": "Noting-v0?task=goto", "fold": "train", "seed": 0}
-    played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["bridges.noting"])
+    played(tokenizer, {"extra_info": level}, ["turn left"] * 3, imports=["libraries.noting"])
     assert threads and closers and threading.get_ident() not in threads | closers
 
 
 def test_an_episode_that_verl_cancels_while_it_begins_is_closed(tokenizer):
-    from bridges import noting
+    from libraries import noting
 
     async def cancelled(episode):
         for event in (noting.began, noting.may_begin, noting.closed):
@@ -193,4 +193,4 @@ def test_an_episode_that_verl_cancels_while_it_begins_is_closed(tokenizer):
         assert await asyncio.to_thread(noting.closed.wait, 20)
 
     level = {"environment": "Noting-v0?task=goto", "fold": "train", "seed": 0}
-    played(tokenizer, {"extra_info": level}, [], around=cancelled, imports=["bridges.noting"])
+    played(tokenizer, {"extra_info": level}, [], around=cancelled, imports=["libraries.noting"])
