@@ -1,31 +1,28 @@
-"""llama.cpp's server as a `ScoringServer`."""
+"""llama.cpp's server as a `TokenServer`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gym_text_policies.backends.providers.chats import finish_of
 from gym_text_policies.backends.providers.checks import count
-from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import MARK, LlamaCppTokenizer
-from gym_text_policies.backends.providers.paths import Paths, Reading, ToWrite, Writing, along, followers
-from gym_text_policies.backends.providers.scoring import ScoringServer
+from gym_text_policies.backends.providers.token_server import Candidates, Draw, Generated, Scores, TokenServer, along, next_tokens
 
 _FORCED = 1e4
 """Bias in nats with which a token is always taken."""
 _PREFERRED = 100.0
 """Bias in nats for several tokens. All other tokens get a negligible probability. The probabilities of the biased tokens relative
 to each other keep their digits."""
-_LIMITS = ("top_k", "top_p", "min_p")
-"""In the order in which a model in this process applies them, and transformers' `generate`."""
 _LEAST_SHARE = 1e-30
 """Least relative probability that has all digits of a float32."""
 
 
-class LlamaCpp(ScoringServer):
+class LlamaCpp(TokenServer):
     """llama.cpp's server. It tokenises by itself. A request reuses the key-value cache of the last request in the same slot.
 
     A request forces a token by a bias, and the server returns the token's log-probability without the bias. If several tokens may
@@ -35,92 +32,80 @@ class LlamaCpp(ScoringServer):
 
     name, owner = "llama.cpp", "llamacpp"
 
-    def window(self, server: Connection) -> int:
-        """Return the number of tokens that a slot has room for."""
-        return int(server.get("/props")["default_generation_settings"]["n_ctx"])
+    @cached_property
+    def _properties(self) -> Any:
+        return self._server.get("/props")
 
-    def tokenizer(self, server: Connection) -> Any:
-        """Return a tokenizer that asks the server."""
-        properties = server.get("/props")
-        template = properties.get("chat_template") or ""
-        return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"] or "", template)
+    @property
+    def window(self) -> int:
+        """The number of tokens that a slot has room for."""
+        return int(self._properties["default_generation_settings"]["n_ctx"])
 
-    def compare(self, server: Connection, tokenizer: Any, arguments: Mapping[str, Any]) -> None:
-        """Check nothing: the server itself tokenises."""
+    @cached_property
+    def tokenizer(self) -> Any:
+        """A tokenizer that asks the server."""
+        begin, end, template = (self._properties.get(name) or "" for name in ("bos_token", "eos_token", "chat_template"))
+        return LlamaCppTokenizer(self._server.post, begin, end, template)
 
-    def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
-        """Ask for the tokens behind each beginning of the paths, one beginning after the other."""
-        questions = _Questions(server)
-        following = sorted(followers(paths).items())
-        log_probs_behind = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in following}
-        return Reading(along(paths, log_probs_behind), questions.computed)
+    def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
+        """Ask for the tokens behind each beginning of the candidates, one beginning after the other."""
+        found, computed = {}, 0
+        for beginning, wanted in sorted(next_tokens(candidates).items()):
+            found[beginning], read = self._log_probs([*prompt, *beginning], wanted)
+            computed += read
+        return Scores(along(candidates, found), computed)
 
-    def write(self, server: Connection, prompt: Sequence[int], wanted: ToWrite) -> Writing:
+    def generate(self, prompt: Sequence[int], draw: Draw) -> Generated:
         """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature and the limits."""
-        samplers = ["temperature", *(name for name in _LIMITS if name in wanted.limits)]
-        body = {
+        # a model in this process applies the limits in the same order, as transformers' `generate` does
+        samplers = ["temperature", *(name for name in ("top_k", "top_p", "min_p") if name in draw.settings)]
+        body: dict[str, Any] = {
             "prompt": list(prompt),
-            "n_predict": wanted.most,
-            "temperature": wanted.temperature,
+            "n_predict": draw.most,
+            "temperature": draw.temperature,
             "samplers": samplers,
             "return_tokens": True,
             "cache_prompt": True,
-            **wanted.limits,
-            **wanted.drawn,
+            **draw.settings,
         }
-        if wanted.exact:
-            body |= {"n_probs": 1, "post_sampling_probs": wanted.temperature > 0}
-        elif wanted.stop:
+        if draw.exact:
+            body |= {"n_probs": 1, "post_sampling_probs": draw.temperature > 0}
+        elif draw.stop:
             # special tokens stand in the text, and so stop it, only if they are named here
-            body |= {"stop": [wanted.stop], "preserved_tokens": MARK.findall(wanted.stop)}
-        if wanted.schema is not None:
-            body["json_schema"] = dict(wanted.schema)
-        answer = server.post("/completion", body)
-        tokens = [int(token) for token in answer["tokens"]]
-        log_probs = _log_probs(answer["completion_probabilities"], tokens, drawn=wanted.temperature > 0) if wanted.exact else []
+            body |= {"stop": [draw.stop], "preserved_tokens": MARK.findall(draw.stop)}
+        if draw.schema is not None:
+            body["json_schema"] = dict(draw.schema)
+        answer = self._server.post("/completion", body)
+        tokens, log_probs = [int(token) for token in answer["tokens"]], []
+        if draw.exact:
+            rows = answer["completion_probabilities"]
+            if [row["id"] for row in rows] != tokens:
+                raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
+            log_probs = [math.log(row["prob"]) if draw.temperature else float(row["logprob"]) for row in rows]
         computed, finish = count(answer["timings"]["prompt_n"]), finish_of(answer.get("stop_type"))
-        return Writing(answer["content"], tokens, log_probs, computed, finish)
+        return Generated(answer["content"], tokens, log_probs, computed, finish)
 
-
-def _log_probs(rows: Sequence[Mapping[str, Any]], tokens: Sequence[int], *, drawn: bool) -> list[float]:
-    """Return the log-probability of each generated token."""
-    if [row["id"] for row in rows] != list(tokens):
-        raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
-    return [math.log(row["prob"]) if drawn else float(row["logprob"]) for row in rows]
-
-
-class _Questions:
-    """Questions about next tokens to a llama.cpp server."""
-
-    def __init__(self, server: Connection) -> None:
-        self._server = server
-        self.computed = 0
-
-    def log_probs(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
-        """Return the log-probability of each wanted token behind some tokens, mostly by one or two requests."""
-        shares = self._shares(tokens, wanted) if len(wanted) > 1 else {}
+    def _log_probs(self, tokens: list[int], wanted: Sequence[int]) -> tuple[dict[int, float], int]:
+        """Return the log-probability of each wanted token behind some tokens, and how many tokens the server computed."""
+        shares, computed = {}, 0
+        if len(wanted) > 1:
+            row, computed = self._next(tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
+            shares = {entry["id"]: float(entry["prob"]) for entry in row["top_probs"]}
         best = max(wanted, key=lambda token: shares.get(token, 0.0))
-        log_prob_of = {best: self._forced(tokens, best)}
-        for token in wanted:
-            if token not in log_prob_of:
-                share = shares.get(token, 0.0)
-                known = share > _LEAST_SHARE
-                log_prob_of[token] = log_prob_of[best] + math.log(share / shares[best]) if known else self._forced(tokens, token)
-        return log_prob_of
+        found: dict[int, float] = {}
+        for token in (best, *wanted):
+            share = shares.get(token, 0.0)
+            if token != best and share > _LEAST_SHARE:
+                found[token] = found[best] + math.log(share / shares[best])
+            elif token not in found:
+                row, read = self._next(tokens, {token: _FORCED})
+                if row["id"] != token:
+                    raise CallError(f"expected token {token}, which has a bias of {_FORCED:g}; got {row['id']}")
+                found[token], computed = float(row["logprob"]), computed + read
+        return found, computed
 
-    def _forced(self, tokens: list[int], wanted: int) -> float:
-        """Return the log-probability of one token."""
-        row = self._ask(tokens, {wanted: _FORCED})
-        if row["id"] != wanted:
-            raise CallError(f"expected token {wanted}, which has a bias of {_FORCED:g}; got {row['id']}")
-        return float(row["logprob"])
-
-    def _shares(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
-        """Return the probabilities of tokens relative to each other."""
-        row = self._ask(tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
-        return {entry["id"]: float(entry["prob"]) for entry in row["top_probs"]}
-
-    def _ask(self, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> Any:
+    def _next(self, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> tuple[Any, int]:
+        """Return the probabilities of the next token with a bias, and how many tokens the server computed."""
         body = {
             "prompt": tokens,
             "n_predict": 1,
@@ -130,7 +115,7 @@ class _Questions:
             "temperature": 1.0,
             "cache_prompt": True,
             "response_fields": ["completion_probabilities", "timings"],
+            **fields,
         }
-        answer = self._server.post("/completion", body | fields)
-        self.computed += count(answer["timings"]["prompt_n"])
-        return answer["completion_probabilities"][0]
+        answer = self._server.post("/completion", body)
+        return answer["completion_probabilities"][0], count(answer["timings"]["prompt_n"])

@@ -77,7 +77,7 @@ class OllamaBackend(RemoteBackend):
         """Model, server and context."""
         return super().config | ({"num_ctx": self._num_ctx} if self._num_ctx else {})
 
-    def _tell(self) -> dict[str, Any]:
+    def _ask_weights(self) -> dict[str, Any]:
         """Return the digest of the model: of its weights, template and parameters."""
         with self._failures():
             models = in_time(self._options.timeout, self._client.list).models

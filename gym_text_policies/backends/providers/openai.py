@@ -1,4 +1,4 @@
-"""OpenAI, and every server with its protocol: vLLM, SGLang, llama.cpp, `transformers serve`, Gemini's compatible endpoint."""
+"""OpenAI, and every server with its protocol: vLLM, llama.cpp, `transformers serve`, Gemini's compatible endpoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gym_text_policies.backends.providers.chats import as_state, read_chat, with
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.exact_scores import ExactScores, token_server, weights_of
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, read_letter
-from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.picture_parts import Detail, as_parts, no_picture_in_a_decision
 from gym_text_policies.backends.providers.remote import RemoteBackend
@@ -31,7 +31,7 @@ Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 _LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
 """Most choices of a request, and the kind of the probabilities. ``logprobs`` has no limit."""
 _OTHER_WAYS = (
-    " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
+    " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
     "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
 )
 _KWARGS = "chat_template_kwargs"
@@ -47,12 +47,12 @@ class OpenAIBackend(RemoteBackend):
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
-      llama.cpp, vLLM and SGLang. See `ScoringServer` for how each is asked.
+      llama.cpp and vLLM. See `TokenServer` for how each is asked.
     * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
       letters are compared.
     * ``letter``: a chat completion with a letter for each of at most 20 choices, by any server that gives log-probabilities of
       generated tokens. This is an approximation, since the letters are compared, and not the actions.
-    * ``auto``: ``decisions``, or ``logprobs`` if the server is one of the three and has no typed decisions. With a `base_url` the
+    * ``auto``: ``decisions``, or ``logprobs`` if the server is one of these two and has no typed decisions. With a `base_url` the
       server is asked for its kind at the first request with choices.
 
     In records ``auto`` and ``decisions`` are the same, so that episodes stored with one are found with the other. A server either
@@ -66,7 +66,7 @@ class OpenAIBackend(RemoteBackend):
             addresses of several servers with the same model, which share the load: see `Servers`.
         key_variable: Name of the environment variable with the key; None sends none. Other servers may need none.
         decide: How to ask for choices.
-        tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM or SGLang. By default it is
+        tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM. By default it is
             loaded by the server's name for the model. No answer depends on it: a tokenizer with other tokens than the server's is
             refused.
         template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``, on a server of one's own.
@@ -115,7 +115,7 @@ class OpenAIBackend(RemoteBackend):
         kwargs, own = self._template_kwargs, bool(self._urls)
         self._settings = ChatSettings(f"openai:{model}", own=own, template_kwargs=kwargs, given=self._extra)
         self._thinking = Thinking(self._call, self._is_by_tokens)
-        self._ways: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
+        self._ways: dict[Connection, ExactScores | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
@@ -150,12 +150,12 @@ class OpenAIBackend(RemoteBackend):
         }
         return super().config | {name: value for name, value in settings.items() if value}
 
-    def _tell(self) -> dict[str, Any]:
+    def _ask_weights(self) -> dict[str, Any]:
         """Return what the servers tell of their model; raise `UsageError` if they differ."""
         with self._failures():
-            facts = [tells(server) if self._urls else {} for server in self._client.clients]
+            facts = [weights_of(server) if self._urls else {} for server in self._client.clients]
         if any(server_facts != facts[0] for server_facts in facts):
-            raise UsageError(f"told: expected servers of one model; they tell of different ones: {facts}.")
+            raise UsageError(f"identify_weights: expected servers of one model; they tell of different ones: {facts}.")
         return facts[0]
 
     @property
@@ -200,33 +200,32 @@ class OpenAIBackend(RemoteBackend):
             with self._client.turn() as server, self._failures():
                 self._ask_for_way(server)
         way = next(iter(self._ways.values()))
-        return way.thought_tokens(request) if isinstance(way, LogProbs) else 0
+        return way.thought_tokens(request) if isinstance(way, ExactScores) else 0
 
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as server, self._failures():
             way = self._ask_for_way(server) if self._is_by_tokens(request) else self._decide
             if request.choices is None:
-                written = way.write(request) if isinstance(way, LogProbs) else None
-                return written or read_chat(self._complete(server, request))
-            if isinstance(way, LogProbs):
-                return way.ask(request)
+                return way.write(request) if isinstance(way, ExactScores) else read_chat(self._complete(server, request))
+            if isinstance(way, ExactScores):
+                return way.choose(request)
             super()._check_choices(request)
             if way == "letter":
                 return read_letter(self._complete(server, request), request.choices)
             no_thought_before_a_decision(request)
             return self._systemone(server, request) if way == "systemone" else self._decision(server, request)
 
-    def _ask_for_way(self, server: Connection) -> LogProbs | Literal["decisions"]:
+    def _ask_for_way(self, server: Connection) -> ExactScores | Literal["decisions"]:
         """Return how to ask a server for choices. Each server is asked for its kind once."""
         with self._lock:
             if server not in self._ways:
-                only = self._decide == "logprobs"
-                given = (self._tokenizer, self._template_kwargs, self._end_of_turn)
-                self._ways[server] = LogProbs.of(server, *given, only=only) or "decisions"
+                tokens = token_server(server, self._tokenizer, only=self._decide == "logprobs")
+                given = (self._template_kwargs, self._end_of_turn)
+                self._ways[server] = ExactScores(tokens, self.model, *given) if tokens else "decisions"
             return self._ways[server]
 
     def _hint(self) -> str:
-        if any(isinstance(way, LogProbs) for way in self._ways.values()):
+        if any(isinstance(way, ExactScores) for way in self._ways.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
 

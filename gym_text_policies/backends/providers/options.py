@@ -33,7 +33,7 @@ class RemoteOptions:
     server: str | None = None
     """A name for the server, which replaces its address in the identity of stored episodes and answers. So they are found again
     when the server has another address."""
-    told: bool = False
+    identify_weights: bool = False
     """Whether the identity of stored episodes and answers includes what the server tells of its model's weights, so that those of
     other weights are not found. The server has to run then, even if all episodes are stored."""
 
@@ -43,7 +43,7 @@ class RemoteOptions:
         for name in ("max_cost", "max_total_tokens"):
             if (value := getattr(self, name)) is not None:
                 check_amount(name, value)
-        check_bool("told", self.told)
+        check_bool("identify_weights", self.identify_weights)
         for name in ("cache", "server"):
             check_name(name, getattr(self, name))
 

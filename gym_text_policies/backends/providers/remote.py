@@ -78,25 +78,27 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model, the server, and with the option `told` what the server tells of the model."""
-        facts = {"told": self._facts} if self._options.told else {}
-        return {"backend": self.provider, "model": self.model, **self._server, **facts}
+        """The provider, the model, the server, and with the option `identify_weights` what the server tells of the model."""
+        weights = {"weights": self._weights} if self._options.identify_weights else {}
+        return {"backend": self.provider, "model": self.model, **self._server, **weights}
 
     @cached_property
-    def _facts(self) -> dict[str, Any]:
+    def _weights(self) -> dict[str, Any]:
         """What the server tells of the model's weights. It is asked once."""
         try:
-            facts: dict[str, Any] = self.retrying()(self._tell)
+            facts: dict[str, Any] = self.retrying()(self._ask_weights)
         except CallError as error:
-            raise UsageError(f"told: expected a server that tells of its model's weights; {self.failure(error)}") from None
+            raise UsageError(
+                f"identify_weights: expected a server that tells of its model's weights; {self.failure(error)}"
+            ) from None
         if not facts:
             raise UsageError(
-                f"told: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM, SGLang); that of "
+                f"identify_weights: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM); that of "
                 f"{self.model!r} tells nothing. Name the weights yourself, by server=NAME."
             )
         return facts
 
-    def _tell(self) -> dict[str, Any]:
+    def _ask_weights(self) -> dict[str, Any]:
         """Return what the server tells of the model's weights; an empty dict if it tells nothing."""
         return {}
 

@@ -245,31 +245,33 @@ def tell(server, provider, weights):
 
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
 def test_other_weights_behind_a_name_are_known_by_what_the_server_tells(server, provider, tmp_path):
-    options = {"told": True, "server": "lab", "cache": str(tmp_path)}
+    options = {"identify_weights": True, "server": "lab", "cache": str(tmp_path)}
     tell(server, provider, "one")
     first = backend_of(server, provider, **options)
-    assert ask(first).text and list(first.config["told"].values()) == ["one"]
+    assert ask(first).text and list(first.config["weights"].values()) == ["one"]
     assert ask(backend_of(server, provider, **options)).text and len(server.requests) == 1, "the same weights are found again"
     tell(server, provider, "another")
-    assert first.config["told"] != backend_of(server, provider, **options).config["told"]
+    assert first.config["weights"] != backend_of(server, provider, **options).config["weights"]
     assert ask(backend_of(server, provider, **options)).text and len(server.requests) == 2
-    assert "told" not in backend_of(server, provider).config, "without the option no server is asked"
+    assert "weights" not in backend_of(server, provider).config, "without the option no server is asked"
 
 
 def test_servers_that_tell_nothing_or_of_different_weights_are_refused(server):
-    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing\. Name the weights yourself, by server=NAME"):
-        _ = backend_of(server, told=True).config
+    with pytest.raises(
+        UsageError, match=r"identify_weights: .*that of 'm' tells nothing\. Name the weights yourself, by server=NAME"
+    ):
+        _ = backend_of(server, identify_weights=True).config
     server.tells["/api/tags"] = {"models": []}
-    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing"):
-        _ = backend_of(server, "ollama", told=True).config
+    with pytest.raises(UsageError, match=r"identify_weights: .*that of 'm' tells nothing"):
+        _ = backend_of(server, "ollama", identify_weights=True).config
     with running(ProviderServer()) as other:
         tell(server, "openai", "one")
         tell(other, "openai", "another")
-        both = load_backend("openai:m", base_url=[f"{one.url}/v1" for one in (server, other)], told=True)
-        with contextlib.closing(both), pytest.raises(UsageError, match="told: expected servers of one model"):
+        both = load_backend("openai:m", base_url=[f"{one.url}/v1" for one in (server, other)], identify_weights=True)
+        with contextlib.closing(both), pytest.raises(UsageError, match="identify_weights: expected servers of one model"):
             _ = both.config
-    gone = load_backend("openai:m", base_url="http://127.0.0.1:9/v1", told=True, retries=0)
-    with contextlib.closing(gone), pytest.raises(UsageError, match=r"told: .*connection failed"):
+    gone = load_backend("openai:m", base_url="http://127.0.0.1:9/v1", identify_weights=True, retries=0)
+    with contextlib.closing(gone), pytest.raises(UsageError, match=r"identify_weights: .*connection failed"):
         _ = gone.config
 
 
@@ -465,7 +467,7 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
         ({"cache": 5}, "cache: expected a text"),
         ({"cache": ""}, "cache: expected a text"),
         ({"server": ["lab"]}, "server: expected a text"),
-        ({"told": "yes"}, "told: expected True or False"),
+        ({"identify_weights": "yes"}, "identify_weights: expected True or False"),
         ({"decide": ["letter"]}, "decide: expected one of"),
         ({"tokenizer": 5}, "tokenizer: expected a text"),
         ({"extra": 5}, "extra: expected names and values"),

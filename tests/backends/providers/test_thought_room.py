@@ -6,11 +6,8 @@ import json
 from dataclasses import replace
 
 import gymnasium as gym
-import llama_server
 import pytest
 from provider_server import Fault, running
-from serving import serving
-from thinking_models import TEMPLATES
 from thinking_server import KINDS, THOUGHT, ThinkingServer, expert_of
 
 from gym_text import UsageError
@@ -195,30 +192,6 @@ def test_thinking_stays_within_the_limits_of_a_run():
             for i in range(100):
                 backend.answer([Request(({"role": "user", "content": f"Ball {i}."},), max_tokens=7)])
         assert 12_000 - 2_600 < backend.spent.tokens <= 12_000 and len(server.requests) > 10
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    """Return the address of llama.cpp's server of the embedded model, with a template that opens a thought."""
-    pytest.importorskip("xllamacpp", reason="there is no wheel of xllamacpp for this machine")
-    folder = tmp_path_factory.mktemp("llama")
-    (folder / "template.jinja").write_text(TEMPLATES["opened"], encoding="utf-8")
-    command = ["python", llama_server.__file__, "--ctx-size", "1024", "--chat-template-file", str(folder / "template.jinja")]
-    with serving(command, "/health", folder / "log") as url:
-        yield url
-
-
-@pytest.mark.parametrize("schema", [None, JSON], ids=["text", "json"])
-def test_llama_cpps_own_server_thinks_within_its_budget_and_then_answers(llama, schema):
-    with contextlib.closing(load_backend("openai:m", base_url=f"{llama}/v1")) as backend:
-        asked = Request(QUESTION.messages, schema=schema, max_tokens=24)
-        (answer,) = backend.answer([replace(asked, think=True, think_tokens=24)])
-        assert answer.thought_cut and answer.reasoning and answer.text and answer.reasoning not in answer.text
-        assert answer.tokens_out >= 24 + 24 and answer.tokens_reasoning >= 24
-        if schema:
-            (off,) = backend.answer([replace(asked, think=False)])
-            assert (off.reasoning, off.thought_cut) == (None, False)
-            assert {json.loads(said.text)["action"] for said in (answer, off)} <= {"go forward", "drop"}
 
 
 def check_of(kind, *, change=None, options=None, **fields):

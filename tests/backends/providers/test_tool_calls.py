@@ -4,24 +4,15 @@ import contextlib
 import json
 
 import gymnasium as gym
-import httpx
-import llama_server
 import pytest
 from provider_server import Fault, ProviderServer, running
-from serving import serving
-from tool_templates import AS_SERVED
-from transformers import AutoTokenizer
 
 from gym_text import UsageError
-from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.call_format import with_tool
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local.rendering import calls_of, rendered
-from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.prompts.tools import argument_schema, call_of, called_action, tool_function
+from gym_text_policies.prompts.tools import argument_schema, tool_function
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 BOTH = pytest.mark.parametrize("provider", ["openai", "ollama"])
@@ -122,32 +113,3 @@ def test_a_provider_without_tools_is_refused(server):
     backend = server.stack.enter_context(contextlib.closing(load_backend("tensorzero:f", base_url=server.url, retries=0)))
     with pytest.raises(UsageError, match="tool: expected none"):
         backend.answer([request()])
-
-
-def test_the_real_llama_cpp_reads_our_calls_and_we_read_its_calls(tmp_path, server):
-    pytest.importorskip("xllamacpp", reason="there is no wheel of xllamacpp for this machine")
-    (tmp_path / "tools.jinja").write_text(AS_SERVED)
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
-    tokenizer.chat_template = AS_SERVED
-    tool = {name: value for name, value in tool_function(BABYAI_SPEC).items() if name != "return"}  # which llama.cpp leaves out
-    place = calls_of(tokenizer, with_tool({}, tool)).place
-    names = ("turn left", "go forward")
-    asked = [{"role": "user", "content": "Play. Call act."}]
-    for name in ("turn left", "go forward", "turn left", "turn left"):
-        asked += [{"role": "assistant", "content": "", "call": call_of(name)}, {"role": "tool", "content": "You see a wall."}]
-    schema = argument_schema(BABYAI_SPEC, names)
-    begun, going_on = (
-        Request(tuple(chat), schema=schema, tool=tool_function(BABYAI_SPEC), max_tokens=60) for chat in (asked[:1], asked)
-    )
-    command = ["python", llama_server.__file__, "--ctx-size", "2048", "--chat-template-file", str(tmp_path / "tools.jinja")]
-    with serving(command, "/health", tmp_path / "log") as url:
-        backend = server.stack.enter_context(contextlib.closing(load_backend("openai:m", base_url=f"{url}/v1", retries=0)))
-        with httpx.Client(base_url=url, timeout=60) as client:
-            body = backend._body(going_on) | {"tools": [{"type": "function", "function": tool}]}
-            prompt = client.post("/apply-template", json=body).json()["prompt"]
-        (words,), (call,) = backend.answer([begun]), backend.answer([going_on])  # this model calls after examples alone
-        with pytest.raises(UsageError, match="expected a model that calls tools"):
-            backend.check(begun)
-    assert prompt == rendered(tokenizer, asked, place)
-    assert words.arguments is None
-    assert called_action(call.arguments) in names and call.finish == "stop" and call.text == ""

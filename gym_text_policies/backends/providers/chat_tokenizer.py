@@ -1,8 +1,8 @@
-"""Tokenizers of models behind servers. A prompt gets the same tokens as with a model in this process.
+"""`ChatTokenizer`: prompts for servers that take tokens. A prompt gets the same tokens as with a model in this process.
 
-vLLM and SGLang turn the words of a game into special tokens if they spell one, so that a game could forge a role. They also accept
-tokens: so prompts are tokenised here, by the model's tokenizer, without its weights and without torch. llama.cpp's server can read
-special tokens as text, and tokenises by itself: see `LlamaCppTokenizer`.
+vLLM turns the words of a game into special tokens if they spell one, so that a game could forge a role. It also accepts tokens: so
+prompts are tokenised here, by the model's tokenizer, without its weights and without torch. llama.cpp's server can read special
+tokens as text, and tokenises by itself: see `LlamaCppTokenizer`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import contextlib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.chat_format import PLAIN, Place
@@ -20,24 +21,15 @@ from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, e
 from gym_text_policies.backends.local.tokens import check_tokenizer, fitting_tokens, stops, template_tokens, text_tokens
 from gym_text_policies.backends.local.tokens import end_of_turn as end_of_turn_of
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import LlamaCppTokenizer
-from gym_text_policies.backends.providers.paths import Writing
+from gym_text_policies.backends.providers.token_server import Generated
 from gym_text_policies.records import Message
 
 _REMEMBERED = 4096
-"""Most texts whose tokens, or special tokens, are kept."""
-
-
-class Said(NamedTuple):
-    """A generated answer, apart from the thought before it."""
-
-    text: str
-    tokens: list[int]
-    log_probs: list[float]
-    finish: str | None
+"""Most texts whose tokens are kept."""
 
 
 class ChatTokenizer:
-    """Prompts and choices as tokens.
+    """Prompts and choices as tokens, and generated tokens as thoughts and answers. Several threads may use it.
 
     Args:
         tokenizer: One of transformers, or a `LlamaCppTokenizer`.
@@ -93,12 +85,12 @@ class ChatTokenizer:
             PolicyError: If the chat is longer than the model's window even without its earlier turns.
         """
         with self.lock:
-            paths = [[*self._of_text(choice), self.end] for choice in choices]
-            room = more + (max(map(len, paths)) if paths else room)
+            candidates = [[*self._of_text(choice), self.end] for choice in choices]
+            room = more + (max(map(len, candidates)) if candidates else room)
             if self._asks:
                 self._tokenizer.learn(messages)
             prompt, dropped = fitting_tokens(self._tokenizer, messages, self.window - room, self._name, read=read, place=place)
-        return prompt, paths, dropped
+        return prompt, candidates, dropped
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a text that the chat template writes."""
@@ -113,52 +105,53 @@ class ChatTokenizer:
         with self.lock:
             return str(self._tokenizer.decode([self.end]))
 
-    def stopped_within(self, place: Place, writing: Writing) -> bool:
+    def stopped_within(self, place: Place, generated: Generated) -> bool:
         """Return whether a server took a part of what closes a thought for an end: in channels, a thought and a turn end alike."""
-        if writing.finish != "stop" or not writing.tokens or writing.tokens[-1] in self._stops:
+        if generated.finish != "stop" or not generated.tokens or generated.tokens[-1] in self._stops:
             return False
         with self.lock:
-            return ends_with_beginning(self._tokenizer.decode(writing.tokens), place.thought_close.strip())
+            return ends_with_beginning(self._tokenizer.decode(generated.tokens), place.thought_close.strip())
 
-    def thought(self, place: Place, writing: Writing) -> Thought | None:
+    def thought(self, place: Place, generated: Generated) -> Thought | None:
         """Return the thought with which a generated text begins; None if the model began an answer.
 
         Args:
             place: Where the text was generated.
-            writing: The text, up to the end of the thought or of the turn.
+            generated: The text, up to the end of the thought or of the turn.
         """
         with self.lock:
-            markers, tokens = self._markers(place, writing), list(writing.tokens)
-            if tokens and writing.finish == "stop" and not place.is_closed(markers.raw(tokens)):
+            markers, tokens = self._markers(place, generated), list(generated.tokens)
+            if tokens and generated.finish == "stop" and not place.is_closed(markers.raw(tokens)):
                 ends = stops(self._tokenizer, tokens[-1], place)  # the server may know more ends
                 markers = ThoughtMarkers(self._tokenizer, place, ends)
             watch = markers.watch()
-            said = next((tokens[:size] for size in range(1, len(tokens) + 1) if watch(tokens[:size])), tokens)
-            return watch.thought(said)
+            size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
+            return watch.thought(tokens[:size])
 
-    def answer(self, place: Place, writing: Writing, *, words: bool = True) -> Said:
+    def answer(self, place: Place, generated: Generated, *, words: bool = True) -> Generated:
         """Return a generated answer up to its end of turn, without thoughts.
 
         Args:
             place: Where the answer, or the thought before it, begins.
-            writing: What was generated behind that thought.
+            generated: What was generated behind that thought.
             words: Whether thoughts may stand in the answer: not if it follows a JSON schema.
         """
-        ends = [index for index, token in enumerate(writing.tokens, 1) if token in self._stops]
-        ended = ends[0] if ends else len(writing.tokens) if writing.finish == "stop" else 0
-        tokens = list(writing.tokens[: ended or None])
-        finish, text, closed = "stop" if ended else writing.finish, writing.text, True
+        ends = [index for index, token in enumerate(generated.tokens, 1) if token in self._stops]
+        ended = ends[0] if ends else len(generated.tokens) if generated.finish == "stop" else 0
+        tokens = list(generated.tokens[: ended or None])
+        finish, text, closed = "stop" if ended else generated.finish, generated.text, True
         said = tokens[:-1] if ended else tokens
         with self.lock:
-            if place.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(writing.tokens):
+            if place.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(generated.tokens):
                 text = str(self._tokenizer.decode(said, skip_special_tokens=True))
             if words and place.thought_close:
-                text, closed = self._markers(place, writing).answer(said, text)
-        return Said(text, tokens, writing.log_probs[: len(tokens)], finish if closed else "length")
+                text, closed = self._markers(place, generated).answer(said, text)
+        log_probs = generated.log_probs[: len(tokens)]
+        return replace(generated, text=text, tokens=tokens, log_probs=log_probs, finish=finish if closed else "length")
 
-    def _markers(self, place: Place, writing: Writing) -> ThoughtMarkers:
+    def _markers(self, place: Place, generated: Generated) -> ThoughtMarkers:
         if self._asks:
-            self._tokenizer.learn_text(self._tokenizer.decode(writing.tokens))
+            self._tokenizer.learn_text(self._tokenizer.decode(generated.tokens))
         return ThoughtMarkers(self._tokenizer, place, stops(self._tokenizer, place=place))
 
 

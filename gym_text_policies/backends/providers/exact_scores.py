@@ -1,0 +1,242 @@
+"""`ExactScores`: probabilities of choices by the exact log-probabilities of their tokens, from servers that give these."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Answer, Request, softmax
+from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.thinking import BehindThought, Thought, with_budget
+from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
+from gym_text_policies.backends.providers.checks import is_log_prob
+from gym_text_policies.backends.providers.connection import Connection
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
+from gym_text_policies.backends.providers.token_server import Draw, Generated, TokenServer
+from gym_text_policies.backends.providers.vllm import VLLM
+
+TOKEN_SERVERS: tuple[type[TokenServer], ...] = (LlamaCpp, VLLM)
+_UNKNOWN = (404, 405, 501)
+"""HTTP statuses of a server that does not know a path."""
+
+
+@dataclass
+class _TokenRequest(BehindThought):
+    """A request as tokens, with the thought of the model, if it thinks."""
+
+    place: Place
+    """Where the answer begins, or the thought before it."""
+    candidates: list[list[int]]
+    """The tokens of each choice, with an end of turn."""
+    begun: Generated = field(default_factory=Generated)
+    """An answer that the model began where it could have thought."""
+    computed: int | None = 0
+    """Number of tokens that the server computed for the thought; None if it does not say."""
+
+    def answer(self, *, computed: int | None, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Answer:
+        """Return an answer.
+
+        Args:
+            computed: Number of tokens that the server computed for the answer; None if it does not say.
+            tokens_in: Number of tokens of the choices.
+            tokens_out: Number of tokens that were generated behind the thought.
+            fields: The other fields of the answer.
+        """
+        total = _sum(self.computed, computed)
+        cached = 0 if total is None else max(0, self.read + tokens_in - total)
+        return self.said(tokens_cached=cached, tokens_in=tokens_in, tokens_out=tokens_out, **fields)
+
+
+class ExactScores:
+    """Scores choices as a model in this process does: log P(choice + end of turn | prompt), prompt and choice tokenised apart.
+
+    Args:
+        server: The server of the model.
+        name: The model's name, for errors.
+        template_kwargs: The user's template arguments.
+        end_of_turn: The text of the token that ends an answer; None: what the chat template writes.
+    """
+
+    def __init__(
+        self,
+        server: TokenServer,
+        name: str,
+        template_kwargs: Mapping[str, Any] | None = None,
+        end_of_turn: str | None = None,
+    ) -> None:
+        self._server = server
+        self._tokens = ChatTokenizer(server.tokenizer, server.window, name, template_kwargs, end_of_turn)
+        self._checked: set[str] = set()  # template arguments with which tokens were compared with the server's
+
+    def choose(self, request: Request) -> Answer:
+        """Return the probabilities of a request's choices: the softmax of their scores, behind the thought if the model thinks."""
+        choices = request.choices or ()
+        asked = self._with_thought(request, choices)
+        scores = self._server.score(asked.prompt, asked.candidates)
+        if invalid := [value for row in scores.log_probs for value in row if not is_log_prob(value)]:
+            raise CallError(
+                f"expected log-probabilities, finite and none above 0; got {invalid[0]:g}. Start {self._server.name} without an "
+                "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
+            )
+        sums = [sum(row) / (len(row) if request.length_normalised else 1) for row in scores.log_probs]
+        found = zip(choices, zip(asked.candidates, scores.log_probs, strict=True), strict=True)
+        return asked.answer(
+            computed=scores.computed,
+            probabilities=softmax(choices, sums),
+            probability_kind="likelihood",
+            tokens_in=sum(map(len, asked.candidates)),
+            tokens=asked.tokens(dict(found)) if request.tokens else None,
+        )
+
+    def write(self, request: Request) -> Answer:
+        """Return a text with its tokens."""
+        asked = self._with_thought(request)
+        generated = self._answered(request, asked)
+        said = self._tokens.answer(asked.place, generated, words=request.schema is None)
+        return asked.answer(
+            computed=said.computed,
+            text=said.text,
+            finish=said.finish,
+            tokens_out=len(said.tokens),
+            tokens=asked.tokens({said.text: (said.tokens, said.log_probs)}) if request.tokens else None,
+        )
+
+    def thought_tokens(self, request: Request) -> int:
+        """Return the most tokens of a thought about a request; 0 if the model does not think."""
+        return self._limited_place(request)[1] or 0
+
+    def _with_thought(self, request: Request, choices: Sequence[str] = ()) -> _TokenRequest:
+        """Return a request as tokens, with the model's thought, if it thinks."""
+        place, limit = self._limited_place(request)
+        more = 0 if limit is None else limit + len(self._tokens.ids(place.thought_open + place.thought_close))
+        chat, candidates, dropped = self._tokens.of(
+            request.messages, choices, room=request.max_tokens, more=more, read=request.read, place=place
+        )
+        asked = _TokenRequest(place=place, candidates=candidates, chat=tuple(chat), turns_dropped=dropped)
+        if limit == 0:
+            asked.thought = Thought("", cut=True)
+        elif limit:
+            self._think(request, asked, limit)
+        return asked
+
+    def _think(self, request: Request, asked: _TokenRequest, limit: int) -> None:
+        """Let the model think, at most `limit` tokens."""
+        draw = Draw.of(request, limit, stop=asked.place.thought_close.strip())
+        generated = self._server.generate(asked.prompt, draw)
+        while len(generated.tokens) < limit and self._tokens.stopped_within(asked.place, generated):
+            generated = self._go_on(asked, generated, draw)
+        asked.thought = self._tokens.thought(asked.place, generated)
+        asked.computed, asked.log_probs = generated.computed, generated.log_probs
+        if asked.thought is None:  # the model has begun its answer; unless answers begin there, it answers anew where they do
+            asked.opening = self._tokens.ids(asked.place.opening)
+            if not (asked.opening or request.schema or request.choices):
+                asked.begun = generated
+
+    def _answered(self, request: Request, asked: _TokenRequest) -> Generated:
+        """Return the text of an answer, or the rest of one that the model has begun."""
+        begun, most = asked.begun, request.max_tokens
+        kept = replace(begun, tokens=begun.tokens[:most], log_probs=begun.log_probs[:most])
+        if begun.finish == "stop" or len(kept.tokens) == most:
+            return kept if len(begun.tokens) <= most else replace(kept, finish="length")
+        draw = Draw.of(request, most, schema=request.schema, stop=self._tokens.stop)
+        if asked.thought and draw.seed is not None:
+            draw = replace(draw, seed=(draw.seed + 1) % 2**31)  # the thought has used the draws of this seed
+        return self._go_on(asked, kept, draw)
+
+    def _go_on(self, asked: _TokenRequest, begun: Generated, draw: Draw) -> Generated:
+        """Return a text that is begun, with more tokens behind it."""
+        more = self._server.generate([*asked.prompt, *begun.tokens], replace(draw, most=draw.most - len(begun.tokens)))
+        return Generated(
+            begun.text + more.text,
+            [*begun.tokens, *more.tokens],
+            [*begun.log_probs, *more.log_probs],
+            _sum(begun.computed, more.computed),
+            more.finish,
+        )
+
+    def _limited_place(self, request: Request) -> tuple[Place, int | None]:
+        """Return the result of `with_budget`, after a comparison of the prompt's tokens with the server's."""
+        place = self._tokens.format.place(request.think)
+        arguments = dict(place.arguments)
+        with self._tokens.lock:
+            if (name := json.dumps(arguments, sort_keys=True)) not in self._checked:
+                self._server.check_tokens(arguments)
+                self._checked.add(name)
+        return with_budget(place, request.think_tokens, self._tokens.window)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    """Return the sum of two numbers; None if one of them is unknown."""
+    return None if one is None or other is None else one + other
+
+
+def token_server(server: Connection, tokenizer: str | None, *, only: bool) -> TokenServer | None:
+    """Ask a server for its list of models, which tells its kind. Return None if typed decisions are to be used instead.
+
+    Args:
+        server: The server.
+        tokenizer: Name of the model's tokenizer, if the user gave one.
+        only: Whether to use log-probabilities even if the server has typed decisions.
+
+    Raises:
+        UsageError: With `only`, if the server gives no log-probabilities.
+    """
+    rows = _models(server)
+    row = next((row for row in rows if row.get("id") == server.model), rows[0] if rows else {})
+    # an adapter has the tokenizer of its base
+    row = next((other for other in rows if other.get("id") == row.get("parent")), row)
+    kind = next((kind for kind in TOKEN_SERVERS if kind.owner == row.get("owned_by")), None)
+    if kind is None and only:
+        names = ", ".join(kind.name for kind in TOKEN_SERVERS)
+        raise UsageError(
+            f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), as "
+            f"owned_by in its /v1/models says; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
+            "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
+        )
+    return None if kind is None or (not only and _has_decisions(server)) else kind(server, row, tokenizer)
+
+
+def weights_of(server: Connection) -> dict[str, Any]:
+    """Return what a server tells of its model's weights and chat template, to tell one from another."""
+    rows = _models(server)
+    row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
+    facts = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
+    if row.get("owned_by") == LlamaCpp.owner:
+        properties = server.get("/props")
+        facts["file"] = re.split(r"[/\\]", str(properties["model_path"]))[-1]
+        facts["template"] = hashlib.sha256(str(properties["chat_template"]).encode()).hexdigest()[:16]
+    return facts
+
+
+def _status(error: Exception) -> int | None:
+    """Return the HTTP status in an error of the client, if there is one."""
+    return getattr(error, "status_code", None)
+
+
+def _has_decisions(server: Connection) -> bool:
+    """Return whether a server has typed decisions, by its answer to an empty request for one."""
+    try:
+        server.post("/v1/decisions", {})
+    except Exception as error:
+        if _status(error) is None:
+            raise
+        return _status(error) not in _UNKNOWN
+    return True
+
+
+def _models(server: Connection) -> list[dict[str, Any]]:
+    """Return a server's list of models; an empty one if it has none."""
+    try:
+        answer = server.get("/v1/models")
+    except Exception as error:
+        if _status(error) in (*_UNKNOWN, 500):  # `transformers serve` without a network answers 500
+            return []
+        raise
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
