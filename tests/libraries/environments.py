@@ -2,7 +2,7 @@
 
 Their requirements contradict this package's or each other's, or have to be compiled, so each library has an environment of its own
 in ``.venv/bridges``. ``python tests/libraries/environments.py [NAME ...]`` makes them where they are missing and runs in each
-``tests/libraries/test_NAME.py``, ``test_NAME_*.py`` and the library's page of docs/, two libraries at once.
+``tests/libraries/test_NAME.py``, ``test_NAME_*.py`` and the library's section of docs/, two libraries at once.
 """
 
 from __future__ import annotations
@@ -48,8 +48,16 @@ REQUIREMENTS = {
 """By the bridge's name, what its environment has beside, or in place of, what this one has."""
 
 
-PAGES = {"inspect_ai": "inspect", "nemo_gym": "nemo-gym", "verl_skyrl": "levels"}
-"""Names of pages in docs/ that are not the library's."""
+PAGES = {
+    **{
+        "inspect_ai": ("evaluators", "Inspect"),
+        "verifiers": ("evaluators", "verifiers"),
+        "openenv": ("openenv", ""),
+        "trl": ("trl", ""),
+    },
+    **{"verl_skyrl": ("levels", "verl and SkyRL"), "nemo_gym": ("levels", "NeMo Gym"), "art": ("levels", "ART")},
+}
+"""The page of docs/ about a library, and its section of that page; an empty text stands for all of the page."""
 LONGEST_FIRST = ("trl", "textworld", "openenv", "verl_skyrl", "verifiers", "inspect_ai", "nemo_gym", "art")
 
 
@@ -86,10 +94,23 @@ def own_python(name: str) -> str:
     return str(python)
 
 
+def page_of(name: str, folder: str) -> list[str]:
+    """Write the part of docs/ about a library into a folder, for its doctests; return its path, or nothing if there is none."""
+    if name not in PAGES:
+        return []
+    page, section = PAGES[name]
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    path = Path(folder, f"{name}.md")
+    path.write_text(text, "utf-8")
+    return [str(path)]
+
+
 def run_tests(name: str) -> bool:
     """Run a library's tests and its page in its environment; print what they print, and return whether they pass."""
     files = sorted((*Path(__file__).parent.glob(f"test_{name}.py"), *Path(__file__).parent.glob(f"test_{name}_*.py")))
-    paths = [*map(str, files), f"docs/{PAGES.get(name, name)}.md"]
+    paths = [*map(str, files)]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
     variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else ART's import asks another machine for prices
     begin = time.monotonic()
@@ -100,7 +121,9 @@ def run_tests(name: str) -> bool:
         return True
     with tempfile.TemporaryDirectory() as merged:
         variables["LLAMA_SERVER_FOLDER"] = merged
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | variables)
+        ran = subprocess.run(
+            [*command, *page_of(name, merged)], cwd=ROOT, capture_output=True, text=True, env=os.environ | variables
+        )
     printed = f"{ran.stdout}\n{ran.stderr}" if ran.returncode else ran.stdout.strip().splitlines()[-1]
     print(f"{name}, {time.monotonic() - begin:.0f} s: {printed}", flush=True)
     return ran.returncode == 0

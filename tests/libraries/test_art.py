@@ -18,7 +18,7 @@ from gym_text_policies.bridges.levels import level_rows
 from gym_text_policies.cli import main
 from gym_text_policies.store import EpisodeStore
 
-PAGE = (Path(__file__).parents[2] / "docs/art.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/levels.md").read_text("utf-8").partition("\n## ART\n")[2]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=8"
 """The walker wins three of the first four levels of the test fold within these steps."""
 

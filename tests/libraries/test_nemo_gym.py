@@ -29,7 +29,7 @@ from gym_text_policies.bridges.nemo_gym import GymTextServer
 from gym_text_policies.cli import main
 from gym_text_policies.store import EpisodeStore
 
-PAGE = Path(__file__).parents[2] / "docs/nemo-gym.md"
+PAGE = Path(__file__).parents[2] / "docs/levels.md"
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=8"
 """The walker wins three of the first four levels of the test fold within these steps."""
 SERVERS = {
@@ -62,7 +62,9 @@ class Run:
     def __init__(self, model):
         self.model, self.urls, self.servers = model, {}, {}
         self.steps, self.lost = 0, set()
-        config = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1])
+        config = yaml.safe_load(
+            re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8").partition("\n## NeMo Gym\n")[2], re.DOTALL)[1]
+        )
         config["policy_model"] = {"responses_api_models": {"vllm_model": self.vllm()}}
         sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in config}
         for name, listening in sockets.items():
