@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from helpers.harness import Levels, command, levels_of_rows, options, play_variants, run, table, write
+from helpers.harness import Levels, command, levels_of_rows, options, play_plan, run, table, write
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
@@ -123,7 +123,7 @@ def main() -> None:
     config = options(Config, __doc__)
     models, family = rows(config), FAMILIES[config.family]
     played = {"folder": f"{config.folder}/{config.family}", "environments": family.environments, "num_envs": config.num_envs}
-    text, record, store = play_variants(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
+    text, record, store = play_plan(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
     record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
     record["tests"] = list(paired(levels_of_rows(store, record["rows"]), models))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters import FAMILIES
-from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_variants, run, table, write
+from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, write
 from reinforcement import BABYAI, START, make
 
 from gym_text.errors import check_choice
@@ -137,7 +137,7 @@ PARTS = {
 
 def play(part: Part, folder: Path, num_envs: int) -> dict[str, Levels]:
     """Play what is missing of a part; return the episodes of each row. A level that two seeds play counts once."""
-    _, record, store = play_variants(
+    _, record, store = play_plan(
         part.variants,
         folder=str(folder),
         environments=part.environments,

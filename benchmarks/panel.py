@@ -15,9 +15,9 @@ from helpers.harness import options, run
 from tqdm import tqdm
 
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.panel.page import updated
-from gym_text_policies.panel.reference import make_reference, the_reference
-from gym_text_policies.panel.worlds import the_panel
+from gym_text_policies.run.panel.page import updated
+from gym_text_policies.run.panel.reference import make_reference, the_reference
+from gym_text_policies.run.panel.worlds import the_panel
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/panel.md"

@@ -31,9 +31,9 @@ from gym_text.wrappers import EncodeText, History
 from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.files.run_folders import write_atomically, writing
 from gym_text_policies.files.safe_files import replacing
-from gym_text_policies.panel.command import PanelConfig
-from gym_text_policies.panel.command import run as play
-from gym_text_policies.panel.worlds import Size, the_panel
+from gym_text_policies.run.panel.command import PanelConfig
+from gym_text_policies.run.panel.command import run as play
+from gym_text_policies.run.panel.worlds import Size, the_panel
 
 ROW = "stable-baselines3"
 """Name of the row."""
@@ -184,8 +184,7 @@ def main() -> None:
         entries.append({"model": f"sb3:{path}", "deterministic": False, "environments": [panel.worlds[world].environment]})
     write("panel_networks", f"`{command()}`\n\n{learning_table(learnt)}", {"command": command(), "networks": learnt})
     write_atomically(rows := folder / "rows.yaml", json.dumps({ROW: entries}, indent=1) + "\n")  # JSON is YAML
-    allowed = tuple(str(entry["model"]) for entry in entries)
-    print(play(PanelConfig(variants=str(rows), imports=allowed, size=config.size, only=config.only, folder=str(folder))))
+    print(play(PanelConfig(plan=str(rows), size=config.size, only=config.only, folder=str(folder))))
 
 
 if __name__ == "__main__":

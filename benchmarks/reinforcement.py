@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import torch
 from adapters import ADAPTERS
-from helpers.harness import command, levels_of_rows, options, play_variants, run, table, write
+from helpers.harness import command, levels_of_rows, options, play_plan, run, table, write
 from helpers.networks import WordEmbeddings
 from sb3_contrib import MaskablePPO
 from stable_baselines import Config as Network
@@ -128,7 +128,7 @@ def rejection(seed: int, environments: Sequence[str], episodes: int, learning: s
     for number in range(ROUNDS):
         folder = f"rejection-{seed}/round-{number + 1}"
         commands += [
-            f"collect --model {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(environments)} "
+            f"collect --model {adapter} --options temperature=1 dtype=bfloat16 --environments {shlex.join(environments)} "
             f"--episodes {episodes} --first-seed {first_seed(seed) + episodes * number} --num-envs 16 --folder {folder}/data",
             f"sft --model {adapter} --data {folder}/data/rows --seed {seed} --learning-rate 2e-4 {learning} --folder {folder}/sft",
         ]
@@ -342,7 +342,7 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     }
     played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
     # The model keeps what it has read of five long episodes; of more it would read all again and again.
-    _, record, store = play_variants(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=5)
+    _, record, store = play_plan(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=5)
     levels = levels_of_rows(store, record["rows"])
     return {
         column + policy.removeprefix(name): {

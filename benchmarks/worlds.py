@@ -15,16 +15,16 @@ from typing import Any
 from helpers.harness import options, run, table, write
 
 from gym_text_policies.environments import playable_ids
-from gym_text_policies.experiments.bench import BenchConfig
-from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report.table import number
+from gym_text_policies.run.bench import BenchConfig
+from gym_text_policies.run.bench import run as play
 
 LIMITS = {"ScienceWorldText-v0": 25, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
 """Fewer steps than are registered, where the model would take hours; the experts need fewer."""
 WORLDS = tuple(f"{name}?max_episode_steps={LIMITS[name]}" if name in LIMITS else name for name in playable_ids(gymnasium=False))
 DEFAULTS: dict[str, Any] = {
     **{"folder": "runs/worlds", "environments": WORLDS, "modes": ("choose",), "baselines": ("random", "gold")},
-    **{"episodes": 10, "llm_episodes": 10, "skip_llm": ()},
+    **{"episodes": 10, "llm_episodes": 10},
 }
 PLAYERS = {"random": "chance", "smollm2, choose": "smollm2", "gold (expert)": "expert"}
 """Rows of the benchmark, and their columns here."""

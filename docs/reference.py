@@ -23,7 +23,7 @@ MORE = {
     "gym_text.errors": ("BudgetError", "ClusterError", "StoreError"),
     "gym_text_policies.policies.config": ("PolicyConfig",),
     "gym_text_policies.backends": ("Answer", "Backend", "Request"),
-    "gym_text_policies.experiments.config": ("AgentConfig", "EnvironmentConfig", "ExperimentConfig", "RunsConfig"),
+    "gym_text_policies.run.experiment": ("AgentConfig", "EnvironmentConfig", "ExperimentConfig", "RunsConfig"),
     "gym_text_policies.search": ("Evaluation", "Found", "Proposal"),
 }
 """More public names: those that the public functions take and return."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_text.errors import PolicyError
     from gym_text_policies.backends.scripted import ScriptedBackend
-    from gym_text_policies.experiments.agent import Agent
-    from gym_text_policies.experiments.config import parse_config
-    from gym_text_policies.experiments.run import run_experiment
     from gym_text_policies.load import load_policy
     from gym_text_policies.policies.llm import LLMPolicy
     from gym_text_policies.policy import Policy, as_policy
     from gym_text_policies.records import Decision, Episode, Step, Turn
     from gym_text_policies.rollouts import rollout
+    from gym_text_policies.run.agent import Agent
+    from gym_text_policies.run.experiment import parse_config
+    from gym_text_policies.run.experiment_folder import run_experiment
     from gym_text_policies.store import EpisodeStore
 
 __all__ = [
@@ -43,9 +43,9 @@ __gym_text_opponents__ = "gym_text_policies.opponents:opponents"
 _MODULES = {
     "gym_text.errors": ("PolicyError",),
     "gym_text_policies.backends.scripted": ("ScriptedBackend",),
-    "gym_text_policies.experiments.agent": ("Agent",),
-    "gym_text_policies.experiments.config": ("parse_config",),
-    "gym_text_policies.experiments.run": ("run_experiment",),
+    "gym_text_policies.run.agent": ("Agent",),
+    "gym_text_policies.run.experiment": ("parse_config",),
+    "gym_text_policies.run.experiment_folder": ("run_experiment",),
     "gym_text_policies.load": ("load_policy",),
     "gym_text_policies.policies.llm": ("LLMPolicy",),
     "gym_text_policies.policy": ("Policy", "as_policy"),

@@ -9,9 +9,9 @@ import pytest
 from gym_text.errors import StoreError
 from gym_text_policies import EpisodeStore, run_experiment
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.experiments import bench
 from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.policies.baselines import GoldPolicy
+from gym_text_policies.run import bench
 from gym_text_policies.terminal import bars
 
 pytest.importorskip("tqdm")

@@ -234,7 +234,7 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(com
         assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in told
         Path("e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {episodes: 1}\n")
         for words in (
-            "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --model openai:{}",
+            "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --options mode=text --model openai:{}",
             "run e.yaml --folder runs/e --set agent.model=openai:{}",
         ):
             server.faults.append(Fault(404, "no such model"))

@@ -14,10 +14,10 @@ from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.play_missing import play_missing
-from gym_text_policies.experiments.series import Series
 from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run
 
 GOTO = "BabyAIText-v0?task=goto"
 
@@ -62,10 +62,10 @@ def test_a_run_of_many_models_holds_two_at_most_and_reads_none_if_all_is_found(t
         del loads[:]
         with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
             policies = [PolicyConfig.of(model, mode="choose", device="cpu") for model in models]
-            jobs = [EpisodeJob(name, {}, policy) for name in environments for policy in policies]
-            rows = [Series.of(job.policy.model, job, engine, range(2)) for job in jobs]
+            rows = [PlanRow(policy.model, name, policy, range(2)) for name in environments for policy in policies]
+            run = Run(rows, store, engine, PlayOptions())
             assert not loads, "identity needs no weights"
-            play_missing(store, rows, engine)
+            run.play()
             assert len(store) == 12
         assert len(loads) <= reads and max(loads, default=0) <= 1
     told = {episode.policy["model"] for episode in EpisodeStore(tmp_path / "run").episodes()}
@@ -86,10 +86,10 @@ def test_a_model_that_cannot_be_read_is_said_before_anything_is_played(tmp_path,
     broken = shutil.copytree(tiny_model, tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"no weights")
     with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
-        job = EpisodeJob(GOTO, {}, PolicyConfig.of(str(broken), mode="choose", device="cpu"))
-        rows = [Series.of("first", EpisodeJob(GOTO, {}, PolicyConfig("random")), engine, [0]), Series.of("bad", job, engine, [0])]
-        with pytest.raises(UsageError, match=r"^bad: model .*broken': expected one that can be loaded"):
-            play_missing(store, rows, engine)
+        policy = PolicyConfig.of(str(broken), mode="choose", device="cpu")
+        rows = [PlanRow("first", GOTO, PolicyConfig("random"), [0]), PlanRow("bad", GOTO, policy, [0])]
+        with pytest.raises(UsageError, match=r", bad: model .*broken': expected one that can be loaded"):
+            Run(rows, store, engine, PlayOptions()).play()
         assert len(store) == 0
 
 

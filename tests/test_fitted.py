@@ -28,12 +28,12 @@ def test_success_comes_first_below_a_heading_for_each_environment():
     headings = [line[0] for line in lines[2:] if not any(line[1:])]
     assert headings == ["BabyAIText-v0?task=goto", "LunarLanderLLM-v2"]
     assert lines[4][0] == "talks" and lines[4][4] == "75%: mostly no action"
-    assert lines[6][2].startswith("-192 [") and "--wide" in note
+    assert lines[6][2].startswith("-192 [") and "table.md" in note
 
 
 def test_a_note_explains_a_column_only_where_the_table_has_it():
     told, usable = fitted(figures()), fitted([row("LunarLanderLLM-v2", "random", [summary(0, -190.0)])])
-    assert "Unusable answers: share" in told and "Unusable answers" not in usable and "--wide" in usable
+    assert "Unusable answers: share" in told and "Unusable answers" not in usable and "table.md" in usable
     assert "Unusable answers" not in fitted(figures(), 60), "the column did not fit"
     only = [row("BabyAIText-v0", "talks", [summary(0, 0.0, invalid=3, invalid_reasons={"cut": 3})])]
     assert "75%: too long " in fitted(only) and "Too long: the answer" in fitted(only), "there is no other reason"

@@ -20,10 +20,10 @@ from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, parse_config
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig
 from gym_text_policies.experiments.settings import keys_of
-from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.policies.parsing import parse_action, parse_fields
+from gym_text_policies.run.experiment import AgentConfig, EnvironmentConfig, RunsConfig
+from gym_text_policies.run.plan import read_plan
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),
@@ -141,7 +141,7 @@ def test_a_name_of_an_environment_is_read_or_an_error_of_ours(name):
 def test_a_file_of_variants_is_read_or_an_error_of_ours(content):
     with scratch("variants.yaml", content) as path:
         try:
-            assert all(isinstance(row.policy.model, str) for row in read_variants(path).values())
+            assert all(isinstance(row.policy.model, str) for row in read_plan(path).values())
         except UsageError as error:
             assert "expected" in str(error)
 

@@ -9,10 +9,11 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, load_policy, rollout
-from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.experiments.play_missing import Series
+from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run
 
 GOTO = "BabyAIText-v0?task=goto"
 MODULE = """
@@ -143,7 +144,8 @@ def test_they_are_rows_of_the_benchmark_beside_the_baselines_asked_for(module):
 def test_weights_that_a_policy_names_in_its_config_are_part_of_what_identifies_it(name, module):
     def key():
         sys.modules.pop("own_policies", None)
-        return Series.of("", EpisodeJob(GOTO, {}, PolicyConfig(f"own_policies:{name}")), LocalEngine(), [0]).keys[0]
+        rows = [PlanRow("", GOTO, PolicyConfig(f"own_policies:{name}"), [0])]
+        return Run(rows, EpisodeStore(module.parent / "run"), LocalEngine(), PlayOptions()).rows[0].keys[0]
 
     before = key()
     assert key() == before

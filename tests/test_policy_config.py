@@ -7,12 +7,12 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import Agent, cli, load_policy
-from gym_text_policies.experiments import bench
-from gym_text_policies.experiments.config import as_config
-from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, OF_SEARCH, SETTINGS, PolicyConfig
 from gym_text_policies.report import runs, table
+from gym_text_policies.run import bench
+from gym_text_policies.run.experiment import as_config
+from gym_text_policies.run.plan import read_plan
 from gym_text_policies.search import SearchConfig
 
 ADAPTER = "adapters/babyai-sft"
@@ -160,14 +160,14 @@ def test_a_row_s_label_and_json_have_what_was_given():
 )
 def test_thinking_is_set_on_the_command_line_and_in_yaml_and_stands_in_the_label(words, value, label, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("gym_text_policies.experiments.bench.command", seen.append)
+    monkeypatch.setattr("gym_text_policies.run.bench.command", seen.append)
     assert cli.main(["bench", "--models", "scripted:drop", "--modes", "text", "--folder", str(tmp_path), *words]) == 0
     ((name, variant),) = seen[0].rows().items()
     assert name == f"scripted:drop, text{label}" and repr(variant.policy.think) == repr(value)
     assert variant.policy.label == f"scripted:drop, zero_shot, text{label}"
     spelt = "" if value is None else f"think: {words[1]}, "
     (tmp_path / "rows.yaml").write_text(f"ours: {{model: 'scripted:drop', {spelt}mode: text}}\n")
-    (variant,) = read_variants(tmp_path / "rows.yaml").values()
+    (variant,) = read_plan(tmp_path / "rows.yaml").values()
     assert repr(variant.policy.think) == repr(value)
 
 
@@ -186,7 +186,7 @@ def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_pat
     )
     assert runs.policy_name({"kind": "mixed", "player": {"kind": "random"}, "noise": "much"}) == "random"
     (tmp_path / "rows.yaml").write_text("ours: {model: random, expert_share: 0.9}\nplain: {model: random, noise: 0}\n")
-    assert list(read_variants(tmp_path / "rows.yaml")) == ["ours, expert's share 0.9", "plain"]
+    assert list(read_plan(tmp_path / "rows.yaml")) == ["ours, expert's share 0.9", "plain"]
 
 
 @pytest.mark.parametrize("model", ["a\0b", "\ud800", "folder/\0"])

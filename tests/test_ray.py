@@ -27,11 +27,11 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.engines import ray as cluster
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.engines.options import EngineOptions, PlayOptions
 from gym_text_policies.engines.work import Work
-from gym_text_policies.experiments.play_missing import play_missing
-from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
 
@@ -211,13 +211,12 @@ def test_a_worker_asks_a_provider_once_before_anything_is_played(two_nodes, tmp_
     with running(ProviderServer()) as server, EngineOptions(engine="ray", workers=2).make_engine() as engine:
         server.faults.append(Fault(404, "no such model"))
         policy = PolicyConfig.of("openai:m", base_url=f"{server.url}/v1", retries=0)
-        jobs = [EpisodeJob(environment, {}, policy) for environment in (GOTO, f"{GOTO}&max_episode_steps=4")]
-        rows = [Series.of("row", job, engine, range(2)) for job in jobs]
+        rows = [PlanRow("row", environment, policy, range(2)) for environment in (GOTO, f"{GOTO}&max_episode_steps=4")]
         with EpisodeStore(tmp_path, {}) as store:
             with pytest.raises(UsageError, match="asked before the run, it failed: openai:m: HTTP 404: no such model"):
-                play_missing(store, rows, engine)
+                Run(rows, store, engine, PlayOptions()).play()
             assert (len(server.requests), len(store)) == (1, 0)
-            play_missing(store, rows, engine)
+            Run(rows, store, engine, PlayOptions()).play()
         assert len(store) == 4 and sum("yes or no" in json.dumps(body) for _, _, body in server.requests) == 2
 
 
@@ -225,7 +224,7 @@ LOST = """
 import psutil
 from gym_text.errors import ClusterError
 from gym_text_policies.engines.base import EpisodeJob
-from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.engines.options import EngineOptions, PlayOptions
 from gym_text_policies.policies.config import PolicyConfig
 
 job = EpisodeJob("BabyAIText-v0?task=goto", {}, PolicyConfig("random"), num_envs=1)

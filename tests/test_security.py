@@ -13,9 +13,9 @@ from gym_text import UsageError
 from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout, run_experiment
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.run.plan import read_plan
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("gym_text", "gym_text_policies") for path in (ROOT / package).rglob("*.py"))
@@ -79,7 +79,7 @@ def test_yaml_makes_no_objects(tmp_path):
     path = tmp_path / "variants.yaml"
     path.write_text(f"a: {{model: !!python/object/apply:pathlib.Path.touch [{tmp_path / 'made'}]}}")
     with pytest.raises(UsageError, match="expected YAML"):
-        read_variants(path)
+        read_plan(path)
     assert not (tmp_path / "made").exists()
 
 

@@ -15,11 +15,11 @@ from gym_text.errors import PolicyError
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
 from gym_text_policies.environments import environment_maker, make_environment
-from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import as_policy, environment_config
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.run.bench import BenchConfig, run
 
 TWO = "TextArenaTwoPlayers-v0"
 TALK = f"{TWO}?game=SimpleNegotiation-v0&opponent=scripted:[Deny]"

@@ -19,14 +19,14 @@ from gym_text_policies.backends.own_models import is_own
 from gym_text_policies.backends.providers.keys import belongs
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.environments import _value, parse_environment
-from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.experiments.trust import Trust, code_in, imports_of
-from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.opponents import _WITH_MODE
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.own import load_own
+from gym_text_policies.run.bench import BenchConfig
+from gym_text_policies.run.plan import read_plan
 from gym_text_policies.search import SearchConfig
 
 KEY = "sk-of-this-user-0123456789"
@@ -169,7 +169,7 @@ def test_a_folder_that_goes_on_is_a_file_too_and_says_what_it_needs(folder, caps
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gym_text_policies.experiments.run._run", stop)
+    monkeypatch.setattr("gym_text_policies.run.experiment_folder._run", stop)
     caplog.set_level("INFO")
     assert command("run", "--import", "theirs") == 130
     assert "gym-text run runs/one --import theirs goes on from here." in caplog.text
@@ -343,7 +343,7 @@ def test_keys_of_known_providers_go_to_their_own_servers(folder):
         "key_variable": "GEMINI_API_KEY",
     }
     assert Trust().checked(parse_yaml(json.dumps(own), "file.yaml")).plain() == own
-    assert read_variants(parse("rows.yaml", json.dumps({"row": own})))["row"].policy.options["key_variable"] == "GEMINI_API_KEY"
+    assert read_plan(parse("rows.yaml", json.dumps({"row": own})))["row"].policy.options["key_variable"] == "GEMINI_API_KEY"
 
 
 @pytest.mark.parametrize(

@@ -114,11 +114,11 @@ def earlier(name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
-def play_variants(variants: Mapping[str, Mapping[str, Any]], **bench: Any) -> tuple[str, dict[str, Any], EpisodeStore]:
-    """Play variants of policies as ``gym-text bench --variants`` does.
+def play_plan(rows: Mapping[str, Mapping[str, Any]], **bench: Any) -> tuple[str, dict[str, Any], EpisodeStore]:
+    """Play the rows of a plan as ``gym-text bench --plan`` does.
 
     Args:
-        variants: Name -> settings, as in a file of variants.
+        rows: Name -> settings, as in a plan's file.
         bench: Other fields of `BenchConfig`.
 
     Returns:
@@ -127,13 +127,13 @@ def play_variants(variants: Mapping[str, Mapping[str, Any]], **bench: Any) -> tu
     Raises:
         RunError: If all episodes of a row ended in an error.
     """
-    from gym_text_policies.experiments.bench import BenchConfig, run
-    from gym_text_policies.experiments.play_missing import check_some_played
+    from gym_text_policies.run.bench import BenchConfig, run
+    from gym_text_policies.run.play import check_some_played
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(variants, file)  # JSON is YAML
+        json.dump(rows, file)  # JSON is YAML
         file.flush()
-        text, store = run(BenchConfig(variants=file.name, **bench))
+        text, store = run(BenchConfig(plan=file.name, **bench))
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
     for row in record["rows"]:
         check_some_played(f"{store.folder}: {row['environment']}, {row['policy']}", [row])
@@ -152,7 +152,7 @@ def levels_of_rows(store: EpisodeStore, rows: Sequence[Mapping[str, Any]]) -> di
 
     Args:
         store: The episodes.
-        rows: The table's rows, as in the record of `play_variants`: each has the key of its first episode.
+        rows: The table's rows, as in the record of `play_plan`: each has the key of its first episode.
     """
     played: dict[str, list[Episode]] = {}
     for episode in sorted(store, key=lambda episode: (episode.error is not None, episode.seed)):

@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 
 from gym_text.science_world.tasks import TASKS, task_and_variation
-from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.options import EpisodeOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.bench_table import versions
-from gym_text_policies.experiments.play_missing import play_missing, stored
-from gym_text_policies.experiments.players import EXPERT, label_of
-from gym_text_policies.experiments.progress import ProgressBar
-from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.records import Episode
 from gym_text_policies.report.compare import DRAWS
 from gym_text_policies.report.significance import percentiles
-from gym_text_policies.store import EpisodeStore
+from gym_text_policies.run.plan import EXPERT, PlanRow, label_of
+from gym_text_policies.run.play import open_run
+from gym_text_policies.run.progress import Progress
+from gym_text_policies.run.result_files import versions
 
 from .harness import table
 
@@ -112,20 +109,20 @@ def play(
     """
     names = [name for model in models for name in (CHANCE if model == "random" else (model,))]
     environment = f"ScienceWorldText-v0?task=all&max_episode_steps={steps}"
-    with EpisodeStore(folder, {"benchmark": "science_world", "fold": "test"}) as store, engine.make_engine() as player:
-        rows, seeds = {}, levels_of(environment, variations)
-        for name in names:
-            arguments = {"fold": "test", "expert": "path" if name == "gold" else "off"}  # its path takes seconds
-            job = EpisodeJob(environment, arguments, policy_of(name, options), num_envs=engine.num_envs)
-            rows[name] = Series.of(name, job, player, seeds)
+    plan, seeds = [], levels_of(environment, variations)
+    for name in names:
+        arguments = {"fold": "test", "expert": "path" if name == "gold" else "off"}  # its path takes seconds
+        plan.append(PlanRow(name, environment, policy_of(name, options), seeds, arguments))
+    with open_run(folder, {"benchmark": "science_world", "fold": "test"}, plan, engine) as run:
         try:
-            play_missing(store, list(rows.values()), player, ProgressBar())
+            run.play(Progress())
         except KeyboardInterrupt:
             print("Stopped. The table has what was played; the same command goes on.")
         found: dict[str, list[Episode]] = {}
-        for name, series in rows.items():
+        for row in run.rows:
+            name = row.plan.label
             label = "random" if name in CHANCE else label_of(name).rpartition("/")[2]
-            found.setdefault(label, []).extend(stored(store, series))
+            found.setdefault(label, []).extend(run.episodes(row))
         about = {"limit": steps, "options": dict(options), "versions": versions()}
         return {label: figures(episodes) | about for label, episodes in found.items() if any_played(label, episodes)}
 

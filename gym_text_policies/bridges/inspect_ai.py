@@ -27,9 +27,9 @@ from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally
 from gym_text_policies.bridges.conversation import Conversation, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.panel.worlds import SIZES, Size, the_panel
 from gym_text_policies.prompts import TOOL_STRATEGY
 from gym_text_policies.prompts.tools import TOOL, called_action, tool_function
+from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
 
 MODES = ("text", "tool")
 _STORED = "gym_text"

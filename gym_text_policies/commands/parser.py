@@ -103,15 +103,15 @@ COMMANDS = {
     "make-games": Command(
         "make levels of TextWorld's games before they are played", "gym_text_policies.commands.make_games", "MakeGamesConfig"
     ),
-    "bench": Command(
-        "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
-    ),
+    "bench": Command("play policies in environments and print one table", "gym_text_policies.run.bench", "BenchConfig", "command"),
     "panel": Command(
-        "play a fixed list of worlds, with scores between chance and the expert", "gym_text_policies.panel.command", "PanelConfig"
+        "play a fixed list of worlds, with scores between chance and the expert",
+        "gym_text_policies.run.panel.command",
+        "PanelConfig",
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.paired", "CompareConfig"),
-    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
+    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.run.experiment_folder", "RunConfig"),
     "collect": Command(
         "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"
     ),

@@ -15,14 +15,13 @@ uses the steps before the error.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-import gymnasium as gym
 
 from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
@@ -30,21 +29,18 @@ from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
-from gym_text_policies.data.rows import LABELS, Labels, Row, Thoughts, rows_of, trained_as, training_prompt
-from gym_text_policies.engines.base import Engine, EpisodeJob
+from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
-from gym_text_policies.experiments.progress import ProgressBar
-from gym_text_policies.experiments.series import Series
-from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PolicyOptions
+from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.store import EpisodeStore
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
+from gym_text_policies.run.progress import Progress
 
 _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"
-THRESHOLDS = ("progression", "return")
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
 """Defaults for settings of the player that every stored episode records, also if the user gives none."""
 _RECORDED_IF_GIVEN = ("think", "think_tokens", "history_thoughts", *OF_SEARCH)
@@ -52,7 +48,7 @@ _RECORDED_IF_GIVEN = ("think", "think_tokens", "history_thoughts", *OF_SEARCH)
 
 
 @dataclass(frozen=True)
-class CollectConfig(PlayOptions, PolicyOptions):
+class CollectConfig(PlayOptions, PromptOptions):
     """Play episodes of the train fold, and turn the good ones into training data."""
 
     folder: str = "runs/data"
@@ -64,33 +60,33 @@ class CollectConfig(PlayOptions, PolicyOptions):
     """Episodes of each environment: one number for all, or one for each."""
     model: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model, such as smollm2 or adapters/NAME."""
+    noise: float | None = None
+    """Probability that an action drawn at random is played instead of the policy's."""
+    expert_share: float | None = None
+    """Probability that the expert's action is played instead of the policy's."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of who plays, such as mode, temperature, seed, think, lookahead, simulations; and options of a language model's
+    backend: dtype, device, base_url, timeout, retries, cache, prices, max_cost …"""
     labels: Literal["", "own", "expert"] = ""
     """Answers in the training data: expert (the expert's answer in every state), or own (the player's answers). By default expert
     if noise or expert_share is given, else own."""
-    thoughts: bool = False
-    """Whether the environment writes thoughts before the expert's answers, by rules: from what the player has seen, and the
-    expert's next action. Models whose chat template has thoughts can learn them. Only for environments that know such rules."""
     threshold: float = 0.7
-    """Least progression or return of an episode whose own answers become data. Episodes that the expert plays have to be won."""
-    threshold_on: Literal["progression", "return"] = "progression"
-    """What the threshold applies to: progression (1 if won, else the last score) or return."""
+    """Least progression (1 if won, else the last score) of an episode whose own answers become data. Episodes that the expert plays
+    have to be won."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_no_fold("environments", self.environments, "train")
         self.counts()
-        check_choice("threshold_on", self.threshold_on, THRESHOLDS)
         check_choice("labels", self.labels, ("", *LABELS))
         if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
             raise UsageError("labels='own': expected noise=0 and expert_share=0; a random action must not become a label.")
-        if self.thoughts and self.learnt != "expert":
-            raise UsageError("thoughts: expected labels='expert'; a player's own answers keep the player's own thoughts.")
 
     @property
     def asked(self) -> PolicyConfig:
         """The player's settings that the user gives, and defaults for settings that every stored episode records."""
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PolicyOptions)}
-        return PolicyConfig(self.model, **given).with_defaults(_DEFAULTS)
+        mixed: dict[str, Any] = {"noise": self.noise, "expert_share": self.expert_share}
+        return self.asking(self.model, options=self.options, **mixed).with_defaults(_DEFAULTS)
 
     @property
     def prompting(self) -> PolicyConfig:
@@ -113,8 +109,8 @@ class CollectConfig(PlayOptions, PolicyOptions):
         if training_prompt(self.prompting).thinks and not writes:
             raise UsageError(
                 f"strategy {self.prompting.strategy!r}: expected the own answers of a language model in mode 'text' or 'json' "
-                f"(--mode text --labels own), which have the thoughts that this strategy asks for; got model={self.model!r}, "
-                f"mode={self.prompting.mode!r}, labels={self.learnt!r}."
+                f"(--options mode=text --labels own), which have the thoughts that this strategy asks for; "
+                f"got model={self.model!r}, mode={self.prompting.mode!r}, labels={self.learnt!r}."
             )
 
     def counts(self) -> tuple[int, ...]:
@@ -151,12 +147,10 @@ def collect(config: CollectConfig) -> list[Row]:
     config.check_answers()
     distinct: dict[tuple[Any, ...], Row] = {}  # rows by their texts and labels: of duplicates the first one stays
     fates: Counter[str] = Counter()
-    with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
-        asked_for = zip(config.environments, config.counts(), strict=True)
-        series = [_series(config, environment, count, engine) for environment, count in asked_for]
-        play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors, fresh=config.fresh)
-        for episodes in series:
-            fates += _add_rows(distinct, config, episodes, store)
+    with open_run(config.folder, config.identity(), plan_of(config), config) as run:
+        run.play(Progress())
+        for row in run.rows:
+            fates += _add_rows(distinct, config, row, run)
     summary = ", ".join(f"{number} {fate}" for fate, number in fates.items())
     _logger.info("Episodes: %s. Rows: %d.", summary, len(distinct))
     if not distinct:
@@ -169,44 +163,34 @@ def collect(config: CollectConfig) -> list[Row]:
     return rows
 
 
-def _series(config: CollectConfig, environment: str, count: int, engine: Engine) -> Series:
-    """Return the episodes of an environment."""
+def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
+    """Yield a row for each environment."""
     expert: Expert = "replan" if config.learnt == "expert" else "path" if config.model == "gold" else "off"
-    arguments = fold_arguments(environment, "train", expert=expert)
-    if expert != "off":
-        with environment_maker(environment, **arguments)() as env:
-            check_expert(env, "labels='expert'" if config.learnt == "expert" else "model 'gold'")
-            if config.thoughts:
-                _thoughts_of(env)  # raises before anything is played
-    job = EpisodeJob(environment, arguments, config.player, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
-    return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
+    for environment, count in zip(config.environments, config.counts(), strict=True):
+        arguments = fold_arguments(environment, "train", expert=expert)
+        if expert != "off":
+            with closing(environment_maker(environment, **arguments)()) as env:
+                check_expert(env, "labels='expert'" if config.learnt == "expert" else "model 'gold'")
+        seeds = range(config.first_seed, config.first_seed + count)
+        yield PlanRow(config.player.label, environment, config.player, seeds, arguments)
 
 
-def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, series: Series, store: EpisodeStore) -> Counter[str]:
+def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: RunRow, run: Run) -> Counter[str]:
     """Add the rows of an environment's episodes; return how many episodes were kept, and how many dropped for which reason."""
-    with environment_maker(series.job.environment, **series.job.arguments)() as env:
+    with closing(environment_maker(row.plan.environment, **row.plan.arguments)()) as env:
         spec = text_spec(env)
-        thought = _thoughts_of(env) if config.thoughts else None
     prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
-    for episode in stored(store, series):
+    for episode in run.episodes(row):
         fate = _why_dropped(episode, config)
         if not fate:
             before = len(distinct)
-            for row in rows_of(episode, spec, config.prompting, config.learnt, prompt, thought):
-                distinct.setdefault((tuple(map(said_in, row.messages)), row.labels, row.thoughts), row)
+            for learnt in rows_of(episode, spec, config.prompting, config.learnt, prompt):
+                distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(distinct) > before else "duplicates or unlabelled"
         fates[fate] += 1
     return fates
-
-
-def _thoughts_of(env: gym.Env[Any, Any]) -> Thoughts:
-    """Return what writes the thoughts of an environment's expert."""
-    if not env.has_wrapper_attr("thought"):
-        raise UsageError(f"thoughts: expected an environment with rules for thoughts; {env.spec.id if env.spec else env} has none.")
-    thoughts: Thoughts = env.get_wrapper_attr("thought")
-    return thoughts
 
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:
@@ -217,8 +201,7 @@ def _why_dropped(episode: Episode, config: CollectConfig) -> str:
         return "ended in an error"
     if config.model == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
-    value = episode.total_reward if config.threshold_on == "return" else progression(episode)
-    return "" if value >= config.threshold else _BELOW
+    return "" if progression(episode) >= config.threshold else _BELOW
 
 
 def progression(episode: Episode) -> float:

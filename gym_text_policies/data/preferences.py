@@ -70,8 +70,8 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
         enough = f", with returns that differ by {margin:g} or more" if margin else ""
         raise UsageError(
             f"data: expected several episodes of a level, with one step limit, that act and end differently{enough}; got none. Let "
-            "gym-text collect draw actions and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with "
-            "another --seed and --folder."
+            "gym-text collect draw actions and keep what is lost (--labels own --options temperature=1 --threshold -1), twice, "
+            "with another seed and --folder."
         )
     return pairs
 

@@ -70,7 +70,7 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
         if tokens is None and len(step.decision.probabilities or ()) != 1:
             raise UsageError(
                 f"episodes: expected decisions with tokens; the action {step.decision.action!r} of seed {episode.seed} has "
-                "none. Play with a language model and tokens=True (gym-text collect --tokens)."
+                "none. Play with a language model and tokens=True (gym-text collect --options tokens=true)."
             )
         if tokens is None:  # only one action was valid, and the model was not asked
             continue

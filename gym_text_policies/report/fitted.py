@@ -23,7 +23,7 @@ NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's int
 _UNUSABLE = "Unusable answers: share of the steps, and the most frequent reason."
 TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
 """What is said in addition if that is the most frequent reason of a row."""
-_WIDE = "--wide shows all columns."
+_WIDE = "table.md has all columns."
 
 
 def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:

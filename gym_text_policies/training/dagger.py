@@ -83,6 +83,7 @@ def dagger(config: DAggerConfig) -> Path:
     prompting = policy_of(rows)
     if prompting.think is None and settings_of(config.model).get("think"):
         prompting = dataclasses.replace(prompting, think=False)  # the data have no thoughts, so there are none to learn
+    asked = {"mode": prompting.mode, "think": prompting.think, "with_reward": prompting.with_reward, "seed": config.seed}
     adapter, data = Path(config.model), config.data
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
@@ -94,14 +95,10 @@ def dagger(config: DAggerConfig) -> Path:
             model=str(adapter),
             labels="expert",
             expert_share=config.expert_share / 2 ** (number - 1),
-            mode=prompting.mode,
             strategy=prompting.strategy,
             history=prompting.history,
-            think=prompting.think,
-            thoughts=prompting.think is True,
-            options={"with_reward": prompting.with_reward, **config.sft.backend},
+            options={**asked, **config.sft.backend},
             num_envs=config.num_envs,
-            seed=config.seed,
         )
         new = collect(played)
         won = {row.episode: row.success for row in new}  # an episode may be several rows

@@ -11,9 +11,9 @@ from typing import Any
 from gym_text.errors import check_int
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.environments import check_no_fold
-from gym_text_policies.experiments import bench
-from gym_text_policies.experiments.play_missing import check_some_played
 from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.run import bench
+from gym_text_policies.run.play import check_some_played
 from gym_text_policies.training.model.processes import is_first
 
 TEST = "test"
@@ -61,7 +61,7 @@ def measured(options: MeasuredOptions, folder: str, adapter: Path, backend: dict
         return adapter
     gc.collect()  # the model that was trained
     count, where = options.test_episodes, Path(folder) / TEST
-    players: dict[str, Any] = {"models": (str(adapter),), "baselines": ("none",), "options": backend, "skip_llm": ()}
+    players: dict[str, Any] = {"models": (str(adapter),), "baselines": ("none",), "options": backend}
     config = bench.BenchConfig(
         folder=str(where), environments=options.test_environments, episodes=count, llm_episodes=count, fold="test", **players
     )

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def gold(tmp_path_factory):
     """Return rows of the expert's calls, some of them after another action than the expert's."""
     folder = str(tmp_path_factory.mktemp("gold"))
-    return collect(CollectConfig(folder, (GOTO,), ("6",), mode="tool", strategy="tool_short", noise=0.3))
+    return collect(CollectConfig(folder, (GOTO,), ("6",), strategy="tool_short", noise=0.3, options={"mode": "tool"}))
 
 
 def path_to(conversation, node):

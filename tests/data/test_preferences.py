@@ -14,7 +14,7 @@ from gym_text_policies.data.preferences import preference_pairs
 
 def played(folder, seed):
     """Return rows of random play of four levels, whatever came of it."""
-    settings = {"model": "random", "labels": "own", "threshold": -1.0, "seed": seed}
+    settings = {"model": "random", "labels": "own", "threshold": -1.0, "options": {"seed": seed}}
     environments = ("BabyAIText-v0?task=goto&max_episode_steps=12",)
     return list(collect(CollectConfig(str(folder), environments, ("4",), **settings)))
 

@@ -19,7 +19,7 @@ from gym_text import UsageError
 from gym_text_policies.bridges.inspect_ai import levels, panel
 from gym_text_policies.cli import main
 from gym_text_policies.data.inspect_logs import write_inspect_logs
-from gym_text_policies.panel.worlds import the_panel
+from gym_text_policies.run.panel.worlds import the_panel
 from gym_text_policies.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 from training_data import GOTO
 
 from gym_text import UsageError
-from gym_text_policies.experiments import bench
+from gym_text_policies.run import bench
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import grpo, sft
 from gym_text_policies.training.dagger import DAggerConfig

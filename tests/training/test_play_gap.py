@@ -107,11 +107,16 @@ def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_
 
 def test_rows_of_a_strategy_with_thoughts_have_them_and_their_adapter_is_asked_for_them(tmp_path):
     played = {"environments": ("Corridor-v0?length=1",), "episodes": ("1",), "strategy": "reasoning", "history": 0}
-    for given in ({"model": "gold"}, {"model": "scripted:right", "mode": "text", "labels": "expert"}, {"model": "scripted:right"}):
+    worded = {"options": {"mode": "text"}}
+    for given in (
+        {"model": "gold"},
+        {"model": "scripted:right", "labels": "expert"} | worded,
+        {"model": "scripted:right"},
+    ):
         with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected the own answers of a language model in mode 'text'"):
             collect(CollectConfig(**played, **given, folder=str(tmp_path / "refused")))
     answer = '{"reasoning": "It is there.", "action": "right"}'
-    collect(CollectConfig(**played, model=f"scripted:{answer}", mode="text", folder=str(tmp_path / "own")))
+    collect(CollectConfig(**played, model=f"scripted:{answer}", options={"mode": "text"}, folder=str(tmp_path / "own")))
     rows = read_rows(str(tmp_path / "own/rows"))
     assert [row.labels[-1] for row in rows] == [answer]
     assert (policy_of(rows).mode, policy_of(rows).strategy) == ("text", "reasoning")

@@ -13,9 +13,9 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, Provider, model_names, prefixes
 from gym_text_policies.backends.providers.keys import belongs
-from gym_text_policies.experiments.config import explain_keys
 from gym_text_policies.experiments.trust import Trust, code_in
 from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.run.experiment import explain_keys
 
 ROOT = Path(__file__).parents[3]
 MODULE = """

@@ -18,10 +18,10 @@ from gym_text.errors import BudgetError
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.experiments.run import run_experiment
 from gym_text_policies.load import load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
+from gym_text_policies.run.experiment_folder import run_experiment
 
 KEY = "sk-1234567890-very-secret"
 PRICES = {"m": {"input": 2.0, "cached": 0.5, "output": 10.0}}

@@ -1,0 +1,248 @@
+"""`gym-text bench`: play policies in environments, and make one table of the stored episodes."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gym_text.errors import MissingDependencyError, check_choice, check_int, import_extra
+from gym_text.experts import has_expert
+from gym_text.registration import BENCHMARK
+from gym_text_policies.backends.local.adapters import ADAPTERS
+from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.policies.baselines import controller_of
+from gym_text_policies.policies.config import WITHOUT_MODEL, Mode, PromptOptions
+from gym_text_policies.policy import text_spec
+from gym_text_policies.remake import owner_of
+from gym_text_policies.report import write_report
+from gym_text_policies.report.films import film_wins
+from gym_text_policies.report.fitted import fitted
+from gym_text_policies.report.table import markdown
+from gym_text_policies.run.plan import (
+    EXPERT,
+    PlanRow,
+    Player,
+    PlayerOptions,
+    Players,
+    at_temperature,
+    check_environments,
+    label_of,
+    player_in,
+    read_plan,
+)
+from gym_text_policies.run.play import check_some_played, naming, open_run
+from gym_text_policies.run.progress import Progress
+from gym_text_policies.run.result_files import write_table
+from gym_text_policies.store import EpisodeStore
+
+_BEFORE = (
+    "First table: what each stage of training brings, in three environments. It takes five to ten minutes on two cores. "
+    "Ctrl-C stops it, and the same command goes on."
+)
+_SHOWN = 16
+"""Episodes to step through in the report."""
+STAGES = ADAPTERS / "stages.yaml"
+"""The plan of the first table."""
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
+    """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder.
+
+    A command that names no environments, models or modes, and does not say how a model is asked, also plays the adapters that ship:
+    its rows show what each stage of training brings, and it makes a report of them, report.html in the folder. With several
+    temperatures the command says where they differ much.
+    """
+
+    folder: str = "runs/policies"
+    """Run folder, which keeps episodes, tables and configuration. Episodes that it has are not played again."""
+    environments: tuple[str, ...] = BENCHMARK
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be
+    among them."""
+    modes: tuple[Mode, ...] = ()
+    """How language models answer: text, json, choose or tool. Each mode is a row. By default an adapter answers in the mode in
+    which it was trained, and any other model has two rows, text and choose."""
+    temperatures: tuple[float, ...] = ()
+    """Temperatures of the language models' actions, such as 0 1: each is a row. At 0, the default, a model takes its most probable
+    action; at 1 it draws actions by their probabilities."""
+    baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
+    """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller. With none
+    there are no such rows."""
+    fold: Literal["train", "dev", "test", "none"] = "test"
+    """Fold whose levels are played: train, dev or test. With none the environment takes its default."""
+    episodes: int = 100
+    """Episodes of each environment in a row without a language model."""
+    llm_episodes: int | None = None
+    """Episodes of each environment in a row with a language model. By default 3; the rows of the adapters that ship have numbers of
+    their own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for environment in self.environments:
+            parse_environment(environment)
+        check_choice("fold", self.fold, ("train", "dev", "test", "none"))
+        for name in ("episodes", "llm_episodes"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), 0, 1_000_000)
+        for name in self.baselines:
+            check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
+
+    @property
+    def shows_stages(self) -> bool:
+        """Whether the rows are those of `STAGES`: nobody has said what is played, who plays, or how a model is asked."""
+        asked = (self.models, self.strategy, self.history)
+        given = self.modes or self.temperatures or self.plan or self.options
+        return self.environments == BENCHMARK and asked == (None,) * 3 and not given
+
+    def rows(self) -> Players:
+        """Return the rows that the user asks for, without the baselines."""
+        if self.shows_stages:
+            return read_plan(STAGES)
+        asked = {"strategy": self.strategy, "history": self.history}
+        return self.players(self.modes, ("text", "choose"), self.temperatures, **asked)
+
+    def episodes_of(self, player: Player) -> int:
+        """Return the number of episodes that a player plays in each environment."""
+        if not player.asks_model:
+            return self.episodes if player.episodes is None else player.episodes
+        if self.llm_episodes is not None and (player.episodes is None or self.shows_stages):
+            return self.llm_episodes
+        return 3 if player.episodes is None else player.episodes
+
+
+def plan_of(config: BenchConfig) -> Iterator[PlanRow]:
+    """Yield the rows: of each environment the baselines, the policies that the user asks for, the expert, and who looks ahead."""
+    rows = config.rows()
+    check_environments(rows, config.environments)
+    arguments = {} if config.fold == "none" else {"fold": config.fold}
+    for environment in _installed(config):
+        wanted = {label: player for label, entries in rows.items() if (player := player_in(environment, entries))}
+        with naming(environment):
+            baselines = [name for name in _baselines_of(environment, arguments) if name in config.baselines]
+        added = {label_of(name): Player(name) for name in baselines}
+        last = {label: added.pop(label) for label in (EXPERT,) if label in added}
+        players = {**added, **wanted, **last}
+        for label, player in sorted(players.items(), key=lambda item: item[1].lookahead is not None):
+            count = config.episodes_of(player)
+            if count or not player.asks_model:  # else its model need not be loaded
+                seeds = range(config.first_seed, config.first_seed + count)
+                yield PlanRow(label, environment, player.policy, seeds, arguments)
+
+
+def _installed(config: BenchConfig) -> tuple[str, ...]:
+    """Return the environments that are played: those that the user names, or those of the default that are installed."""
+    if config.environments != BENCHMARK:
+        return config.environments
+    installed = []
+    for environment in config.environments:
+        try:
+            environment_maker(environment)().close()
+            installed.append(environment)
+        except MissingDependencyError as error:
+            _logger.warning("%s is left out. %s", environment, error)
+    return tuple(installed)
+
+
+def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the baselines that an environment has."""
+    with closing(environment_maker(environment, **arguments)()) as env:
+        possible = {
+            "random": text_spec(env).lists_actions,
+            "controller": controller_of(env) is not None,
+            "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
+        }
+    return [name for name, is_possible in possible.items() if is_possible]
+
+
+def differing(rows: Sequence[Mapping[str, Any]], temperatures: Sequence[float]) -> Iterator[str]:
+    """Yield in words where greedy play and drawn play differ so much in success that their 95 % intervals lie apart.
+
+    Args:
+        rows: The figures of a table's rows.
+        temperatures: Those of the rows. Greedy play has 0.
+    """
+    found = {(row["environment"], row["policy"]): row for row in rows if row["success"] is not None}
+    for (environment, policy), greedy in found.items():
+        for number in filter(None, temperatures):
+            name = policy.removesuffix(at_temperature(0))
+            drawn = found.get((environment, name + at_temperature(number)))
+            if name == policy or drawn is None:
+                continue
+            (low, high), (least, most) = greedy["success_interval"], drawn["success_interval"]
+            if high < least or most < low:
+                circles = "Greedy play probably goes in circles: it repeats actions that change nothing. " if high < least else ""
+                yield (
+                    f"{environment}, {name}: greedy play wins {greedy['success']:.2f}, play at temperature {number:g} "
+                    f"{drawn['success']:.2f}. {circles}Name the temperature beside a result of this model."
+                )
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a run has played."""
+
+    figures: Sequence[dict[str, Any]]
+    """The figures of the table's rows."""
+    store: EpisodeStore
+    """The stored episodes."""
+    episodes: int
+    """Number of episodes of all rows."""
+    stored_before: int
+    """How many of them were stored before."""
+
+
+def play(config: BenchConfig) -> Played:
+    """Play what is missing, show progress on stderr, and write the tables. An interrupted run keeps every finished episode."""
+    import_extra("scipy", "bench")
+    if config.shows_stages:
+        _logger.info("%s", _BEFORE)
+    identity = {"benchmark": "policies", "fold": config.fold}  # a later run may add rows and episodes
+    with open_run(config.folder, identity, plan_of(config), config) as run:
+        stored_before = run.play(Progress())
+        figures = write_table(run, config)
+        return Played(figures, run.store, sum(len(row.keys) for row in run.rows), stored_before)
+
+
+def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
+    """Play what is missing.
+
+    Returns:
+        The table in Markdown, with what `differing` says below it, and the store of the episodes.
+    """
+    played = play(config)
+    return markdown(played.figures, differing(played.figures, config.temperatures)), played.store
+
+
+def command(config: BenchConfig) -> str:
+    """Play what is missing; return the table, the folder that keeps the episodes, and where the report is.
+
+    Raises:
+        RunError: If all episodes of the table ended in an error; the files are written.
+    """
+    played = play(config)
+    folder = played.store.folder
+    check_some_played(folder, played.figures)
+    parts = [f"\n{fitted(played.figures)}\n", *differing(played.figures, config.temperatures)]
+    parts.append(f"Episodes, tables (table.md, table.json) and configuration: {folder}")
+    if played.stored_before:
+        parts.append(f"{played.stored_before} of {played.episodes} episodes were stored there before; --fresh plays them again.")
+    if config.shows_stages:
+        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {_report(folder, played.figures)}")
+    else:
+        page = "a page of bars, pairs of policies, and episodes to step through"
+        parts.append(f"gym-text report {shlex.quote(str(folder))} makes {page}.")
+    return "\n".join(parts)
+
+
+def _report(folder: Path, figures: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the report of the first table, with a film of a won episode in each environment."""
+    imports = sorted({owner_of(parse_environment(row["environment"])[0]) for row in figures})
+    film_wins(folder, imports=imports)
+    return write_report([folder], folder / "report.html", episodes=_SHOWN, title="What each stage brings", imports=imports)

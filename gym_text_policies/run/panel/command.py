@@ -1,0 +1,183 @@
+"""`gym-text panel`: play the panel, check its digests, or verify a result file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, check_choice, import_extra, unknown_choice
+from gym_text_policies.engines.options import EpisodeOptions
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.safe_files import subfolder
+from gym_text_policies.policy import text_spec
+from gym_text_policies.run.panel.page import terminal_table
+from gym_text_policies.run.panel.reference import Watch, check, the_reference
+from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
+from gym_text_policies.run.panel.verify import verify
+from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
+from gym_text_policies.run.plan import PlanRow, Player, PlayerOptions, check_environments, player_in
+from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
+from gym_text_policies.run.progress import Progress
+from gym_text_policies.run.result_files import versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelConfig(EpisodeOptions, PlayerOptions):
+    """Play the panel: a fixed list of worlds, levels and limits, with a score for each world from 0 (chance) to 100 (the expert).
+
+    First the digests of the levels are checked: they have to be those of the panel's version. Then each policy plays; a second run
+    plays only what is missing in the folder. Each policy gets a result file, which holds every episode. An adapter answers in the
+    mode in which it was trained, and any other language model in choose, unless options or the plan name a mode.
+    """
+
+    size: Size = "small"
+    """How many levels of each world are played: one, small (10), medium (40) or full (200)."""
+    only: tuple[str, ...] = ()
+    """Worlds that are played; by default all. A policy that plays only some has no mean."""
+    folder: str = "runs/panel"
+    """Run folder, which keeps episodes and result files. Episodes that it has are not played again."""
+    check: bool = False
+    """Play nothing: compute the digests of the levels anew, and say where they differ from the panel's."""
+    verify: str = ""
+    """Play nothing: read this result file, compute its table from its episodes, and say what does not fit. With check, its
+    actions are also played again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("size", self.size, SIZES)
+        for name in self.only:
+            if name not in the_panel().worlds:
+                raise unknown_choice("world", name, the_panel().worlds)
+
+    @property
+    def levels(self) -> dict[str, range]:
+        """The worlds that are played, and their levels."""
+        panel = the_panel()
+        return {name: panel.levels(name, self.size) for name in panel.worlds if name in self.only or not self.only}
+
+
+def run(config: PanelConfig) -> str:
+    """Play, check or verify; return what the terminal shows.
+
+    Raises:
+        UsageError: If two rows would have the same result file; nothing is played then.
+        RunError: If a digest differs, a result file does not hold, or all episodes ended in an error; the files are written.
+    """
+    if config.verify:
+        return verify(Path(config.verify), again=config.check)
+    if config.check:
+        with _watching(config.levels) as watch:
+            check(config.levels, watch)
+        count = sum(map(len, config.levels.values()))
+        return (
+            f"{count} levels of {len(config.levels)} worlds: all digests are those of version {the_panel().version} of the panel."
+        )
+    names, files = _file_names(config), []
+    results = play(config)
+    for result in results:
+        files.append(str(path := subfolder(Path(config.folder), "results") / names[result.name]))
+        result.write(path, the_panel(), the_reference())
+    errors = [episode.outcome == "error" for result in results for world in result.worlds.values() for episode in world.episodes]
+    check_some_played(config.folder, [{"episodes": len(errors), "error": sum(errors)}])
+    table = terminal_table(results, the_panel(), the_reference())
+    return f"\n{table}\n\nResult files, one for each policy: {', '.join(files)}"
+
+
+def _file_names(config: PanelConfig) -> dict[str, str]:
+    """Return the name of each row's result file.
+
+    Raises:
+        UsageError: If two rows would have the same.
+    """
+    names: dict[str, str] = {}
+    for row in config.players():
+        parts = [row, config.size, *config.only]  # a part does not replace the file of all worlds
+        name = re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-") + ".json"
+        for other, known in names.items():
+            if known.casefold() == name.casefold():  # some file systems do not tell capitals apart
+                raise UsageError(
+                    f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
+                    "Give them names in a file of --plan that differ in letters or digits."
+                )
+        names[row] = name
+    return names
+
+
+def play(config: PanelConfig) -> list[Result]:
+    """Check the digests, play what is missing, and return the result of each policy.
+
+    Raises:
+        UsageError: If no result file can have the name of a row, or a row names an environment that the panel does not have;
+            nothing is played then.
+    """
+    import_extra("scipy", "bench")
+    panel, players = the_panel(), config.players()
+    for name in players:
+        check_name(name)
+    check_environments(players, [world.environment for world in panel.worlds.values()])
+    with _watching(config.levels) as watch:
+        digests = check(config.levels, watch)
+    planned = {label: list(_plan_of(config, label, entries)) for label, entries in players.items()}
+    plan = [row for rows in planned.values() for row in rows]
+    if not plan:
+        raise UsageError("models: expected a policy that plays a world of the panel; got none.")
+    with open_run(config.folder, {"panel": panel.version}, plan, config) as run:
+        run.play(Progress())
+        results, rows = [], iter(run.rows)
+        for label, of_policy in planned.items():
+            if of_policy:
+                results.append(_result(config.size, label, players[label], [next(rows) for _ in of_policy], run, digests))
+        return results
+
+
+def _plan_of(config: PanelConfig, label: str, entries: Sequence[Player]) -> Iterator[PlanRow]:
+    """Yield the rows of a policy: one for each world that it plays."""
+    panel = the_panel()
+    for name, levels in config.levels.items():
+        world = panel.worlds[name]
+        if (player := player_in(world.environment, entries)) is not None:
+            policy = player.policy
+            if world.history is not None and policy.asks_model:
+                policy = dataclasses.replace(policy, history=world.history)
+            yield PlanRow(label, world.environment, policy, levels, {"fold": panel.fold})
+
+
+def _result(
+    size: Size, label: str, entries: Sequence[Player], rows: Sequence[RunRow], run: Run, digests: Mapping[str, str]
+) -> Result:
+    """Return the result of a policy from its rows, one for each world that it has played."""
+    panel, found, settings = the_panel(), {}, {}
+    name_of = {world.environment: name for name, world in panel.worlds.items()}
+    for row in rows:
+        name = name_of[row.plan.environment]
+        with contextlib.closing(panel.maker(name, expert="off")()) as env:
+            spec = text_spec(env)
+        episodes = tuple(EpisodeResult.of(episode, spec) for episode in run.episodes(row))
+        policy: dict[str, Any] = without_secrets(dict(row.identity.policy))
+        found[name] = WorldResult(row.plan.environment, digests[name], policy, episodes)
+        player = player_in(row.plan.environment, entries)
+        assert player is not None  # else there would be no row
+        settings[name] = without_secrets(player.policy.to_json())
+    first, *others = settings.values()
+    by_world = settings if any(other != first for other in others) else first
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return Result(panel.version, size, label, date, by_world, versions(), found)
+
+
+@contextlib.contextmanager
+def _watching(levels: Mapping[str, Sequence[int]]) -> Iterator[Watch]:
+    """Show a bar of the levels whose digests have been computed."""
+    tqdm = import_extra("tqdm", "bench").tqdm
+    with tqdm(total=sum(map(len, levels.values())), desc="digests", unit=" levels", leave=False) as bar:
+
+        def watch(name: str, done: int) -> None:
+            bar.set_postfix_str(name, refresh=False)
+            bar.update()
+
+        yield watch

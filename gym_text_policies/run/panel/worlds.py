@@ -1,0 +1,85 @@
+"""The list of the panel's worlds, read from ``worlds.yaml``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from gym_text.errors import check_choice, check_int
+from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
+from gym_text_policies.experiments.settings import build
+from gym_text_policies.experiments.yaml_files import Node, read_yaml
+from gym_text_policies.game import MakeEnv
+
+Size = Literal["one", "small", "medium", "full"]
+SIZES: tuple[Size, ...] = get_args(Size)
+FILE = Path(__file__).with_name("worlds.yaml")
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment of the panel, and what is fixed there."""
+
+    environment: str
+    """Name of the environment, with its keyword arguments."""
+    levels: int = 1_000_000
+    """Number of levels that the environment's fold has; a size that has more plays these."""
+    history: int | None = None
+    """The history with which every language model plays; None is the policy's own."""
+    decimals: int = 6
+    """Decimals to which digests round rewards."""
+
+    def __post_init__(self) -> None:
+        check_int("levels", self.levels, 1, 1_000_000)
+        check_int("decimals", self.decimals, 0, 6)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A version of the panel, without its worlds."""
+
+    version: int
+    """Its number. Scores of two versions cannot be compared."""
+    fold: Literal["train", "dev", "test"]
+    """Fold whose levels are played."""
+    sizes: Mapping[str, int]
+    """Size -> number of levels of each world."""
+    packages: tuple[str, ...]
+    """Packages on which a digest can depend."""
+
+
+@dataclass(frozen=True)
+class Panel(_Head):
+    """A version of the panel."""
+
+    worlds: Mapping[str, World]
+    """The worlds by their names, in the order of the tables."""
+
+    def levels(self, name: str, size: Size) -> range:
+        """Return the levels that a size plays in a world. They are seeds of the fold."""
+        check_choice("size", size, SIZES)
+        return range(min(self.sizes[size], self.worlds[name].levels))
+
+    def maker(self, name: str, *, expert: Literal["off", "path"]) -> MakeEnv:
+        """Return a function that makes the environment of a world."""
+        environment = self.worlds[name].environment
+        return environment_maker(environment, **fold_arguments(environment, self.fold, expert=expert))
+
+
+@functools.cache
+def the_panel(path: Path = FILE) -> Panel:
+    """Return the panel that a file describes, by default the one that ships.
+
+    Raises:
+        UsageError: If the file has mistakes.
+        MissingDependencyError: If PyYAML is not installed.
+    """
+    parts = dict(read_yaml(path).value)
+    worlds = {name: build(World, node, f"worlds.{name}.") for name, node in parts.pop("worlds").value.items()}
+    for world in worlds.values():
+        parse_environment(world.environment)
+    head = build(_Head, Node(parts, f"{path}: "))
+    return Panel(**vars(head), worlds=worlds)

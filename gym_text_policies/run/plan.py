@@ -1,0 +1,211 @@
+"""A plan: the rows that a run plays. A row is a policy in an environment, with its levels.
+
+Plans come from a command's options (`PlayerOptions`) or from a YAML file (`read_plan`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text_policies.backends.provider_table import names_for_help
+from gym_text_policies.environments import names_environment
+from gym_text_policies.experiments.settings import build
+from gym_text_policies.experiments.yaml_files import Node, read_yaml
+from gym_text_policies.policies.config import FIELDS, MODES, Mode, PolicyConfig, settings_of
+from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
+
+EXPERT = "gold (expert)"
+"""Label of the expert's row."""
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A policy in an environment, and the levels that it plays there."""
+
+    label: str
+    """Name of the policy in tables."""
+    environment: str
+    """Name of the environment, with keyword arguments as in ``BabyAIText-v0?task=goto``."""
+    policy: PolicyConfig
+    """Who plays."""
+    seeds: Sequence[int]
+    """Seeds of the episodes: the levels of the fold."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """More keyword arguments of the environment, such as the fold."""
+
+    @property
+    def name(self) -> str:
+        """Name of the row in messages and beside its progress."""
+        return f"{self.environment}, {self.label}"
+
+
+@dataclass(frozen=True)
+class Player(PolicyConfig):
+    """Who plays, as an entry of a plan's file says it: a `PolicyConfig`, how many episodes it plays, and where."""
+
+    episodes: int | None = None
+    """Episodes of each environment; None is the command's number."""
+    environments: tuple[str, ...] = ()
+    """Environments in which it plays: ids, or names with keyword arguments, all of which an environment has to have. By default it
+    plays in all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.episodes is not None:
+            check_int("episodes", self.episodes, 0, 1_000_000)
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """The policy alone."""
+        return PolicyConfig(**{name: getattr(self, name) for name in FIELDS})
+
+    @property
+    def added_label(self) -> str:
+        """What the name of the row says beside its own name: how the policy looks ahead, and which actions are not its own."""
+        return looking_ahead(self.settings) + mixture(self.given)
+
+    def plays_in(self, environment: str) -> bool:
+        """Return whether it plays in an environment, such as ``BabyAIText-v0?task=goto``."""
+        return not self.environments or any(names_environment(name, environment) for name in self.environments)
+
+
+Players = Mapping[str, Sequence[Player]]
+"""Label of a row -> who may play it: in each environment the first entry that plays there."""
+
+
+def player_in(environment: str, entries: Sequence[Player]) -> Player | None:
+    """Return who plays a row in an environment; None if nobody does, and the environment has no such row."""
+    return next((entry for entry in entries if entry.plays_in(environment)), None)
+
+
+def check_environments(players: Players, played: Collection[str]) -> None:
+    """Raise `UsageError` if a row names an environment that is none of those that are played."""
+    for label, entries in players.items():
+        for name in (name for entry in entries for name in entry.environments):
+            if not any(names_environment(name, environment) for environment in played):
+                raise UsageError(
+                    f"row {label!r}: expected environments that are played, each by its id or with some of its arguments: "
+                    f"{', '.join(played)}; got {name!r}."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerOptions:
+    """Who plays, a row for each."""
+
+    models: tuple[str, ...] | None = field(default=None, metadata={"more": names_for_help})
+    """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
+    search, random, gold, controller. By default smollm2, the embedded model."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the language models, such as mode, think, think_tokens, max_tokens, top_p; and options of their backend: dtype,
+    device, base_url, timeout, cache, prices, max_cost …"""
+    plan: str = ""
+    """A YAML file that names rows, in place of models. Each row has the settings of its policy, such as model and mode. In bench it
+    may have its own number of episodes."""
+
+    def players(
+        self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), heats: Sequence[float] = (), **settings: Any
+    ) -> dict[str, Sequence[Player]]:
+        """Return the rows that the user asks for.
+
+        Args:
+            modes: Modes of the language models, a row for each; by default that in which an adapter was trained, else `usual`.
+            usual: Modes of a model if neither the user nor its training says one.
+            heats: Temperatures of the language models, a row for each.
+            settings: More settings of the language models.
+        """
+        for mode in modes:
+            check_choice("mode", mode, MODES)
+        if self.plan:
+            given = [name for name, value in (("options", self.options), ("temperatures", heats)) if value]
+            if given:
+                raise UsageError(
+                    f"{given[0]}: expected none together with plan; write each row's settings into the file, as in device: cpu."
+                )
+            return read_plan(self.plan)
+        models = ("smollm2",) if self.models is None else self.models
+        rows: dict[str, Sequence[Player]] = {label_of(name): [Player(name)] for name in models if not PolicyConfig(name).asks_model}
+        warm: dict[str, Any] = {at_temperature(number): {"temperature": number} for number in heats} or {"": {}}
+        for model in (name for name in models if PolicyConfig(name).asks_model):
+            asked = PolicyConfig(model, options=self.options)
+            mode_of_model = asked.mode or settings_of(model).get("mode")
+            thinks = f", {said}" if (said := thinking(asked.given)) else ""
+            for mode in modes or ([mode_of_model] if mode_of_model else usual):
+                for heat, temperature in warm.items():
+                    player = Player(model, mode=mode, options=self.options, **settings, **temperature)
+                    rows[f"{model}, {mode}{thinks}{heat}"] = [player]
+        return rows
+
+
+def at_temperature(number: float) -> str:
+    """Return what the name of a row says of a temperature."""
+    return f", temperature {number:g}"
+
+
+def label_of(model: str) -> str:
+    """Return the label of a row without a language model."""
+    return EXPERT if model == "gold" else model
+
+
+def read_plan(path: str | Path) -> dict[str, Sequence[Player]]:
+    """Read the rows of a plan's file.
+
+    Two rows::
+
+        baseline: {model: smollm2, strategy: zero_shot}
+        history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
+
+    Keys of a row are the fields of `Player`, and options of the model's backend. If some actions of a row are the expert's or
+    random, the row's name gives their probability. If a row looks ahead, its name says so.
+
+    An environment has the row if its id is one of ``environments``, with all arguments that stand there:
+    ``BabyAIText-v0?task=goto`` also names ``BabyAIText-v0?max_episode_steps=26&task=goto``. A row may be a list of such entries: in
+    each environment the first one plays whose ``environments`` name it. A last entry without ``environments`` plays in all others::
+
+        networks:
+        - {model: 'sb3:goto.zip', environments: ['BabyAIText-v0?task=goto']}
+        - {model: 'sb3:lander.zip', environments: [LunarLanderLLM-v2]}
+
+    Raises:
+        UsageError: If the file cannot be read, names a key twice, or is no such mapping. Options of backends are checked when a
+            policy is made of them.
+        MissingDependencyError: If PyYAML is not installed.
+    """
+    root = read_yaml(path)
+    if not isinstance(root.value, dict) or not root.value:
+        raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
+    rows: dict[str, Sequence[Player]] = {}
+    for name, node in root.value.items():
+        entries = [_player(name, entry) for entry in (node.value if isinstance(node.value, list) and node.value else [node])]
+        if any(not entry.environments for entry in entries[:-1]):
+            raise UsageError(
+                f"{node.location}{name}: expected environments in each entry but the last; an entry without them plays everywhere."
+            )
+        added = sorted({entry.added_label for entry in entries})
+        if len(added) > 1:
+            raise UsageError(
+                f"{node.location}{name}: expected entries that mix and look ahead alike, as the row's name tells; got {added}."
+            )
+        rows[name + added[0]] = entries
+    return rows
+
+
+def _player(name: str, node: Node) -> Player:
+    if not isinstance(node.value, dict):
+        raise UsageError(f"{node.location}{name}: expected options such as {{model: smollm2, mode: text}}; got {node.plain()!r}.")
+    parts = dict(node.value)
+    if not isinstance(model := parts.get("model", Node(None)).value, str):
+        raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
+    if "env" in parts:
+        raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. The option environments names them.")
+    known = [entry.name for entry in dataclasses.fields(Player)]
+    options = {key: parts.pop(key) for key in list(parts) if key not in known}
+    if options:
+        section = parts.get("options", Node({}))
+        parts["options"] = Node({**section.value, **options}) if isinstance(section.value, dict) else section
+    return build(Player, Node(parts, node.location), f"{name}.")

@@ -1,0 +1,91 @@
+"""`Progress`: a line on stderr for each row that is played, with the row's own pace."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, Self
+
+from gym_text.errors import import_extra
+from gym_text_policies.records import Episode
+from gym_text_policies.terminal.bars import bar_class, is_watched
+
+_FORMAT = "{desc}: {n_fmt}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
+_SELDOM = 15.0
+"""Seconds between two drawings of a line that nobody watches, as in a file."""
+
+
+class Progress:
+    """Shows for each row how many episodes have ended, earlier runs included, how many were won, and the time that is left.
+
+    A row's line appears when the row begins, and stays when it has ended. The time that is left is that of the row, at the pace of
+    this run. Short episodes end first, so that the first estimates are too low, or too high, and the rate of wins is no result yet.
+
+    Args:
+        lines: Whether to write a line about each episode that ends.
+        shown: Whether anything is shown.
+    """
+
+    def __init__(self, *, lines: bool = False, shown: bool = True) -> None:
+        self._lines = lines
+        self._shown = shown and sys.stderr is not None
+        self._bars: dict[str, Any] = {}
+        self._won: dict[str, int] = {}
+        self._logs = contextlib.ExitStack()
+
+    def begin(self, row: str, total: int, stored: int = 0, won: int = 0) -> None:
+        """Draw the line of a row.
+
+        Args:
+            row: Name of the row.
+            total: Number of its episodes.
+            stored: How many of them ended in an earlier run.
+            won: How many of these were won.
+        """
+        self._won[row] = won
+        if not self._shown:
+            return
+        with self._while_it_can_be_written():
+            seldom = {} if is_watched() else {"mininterval": _SELDOM}
+            options = {"initial": stored, "total": total, "desc": row, "bar_format": _FORMAT, "dynamic_ncols": True}
+            self._bars[row] = bar_class()(**options, **seldom)
+
+    def ended(self, row: str, episode: Episode) -> None:
+        """Count an episode of a row that has begun, and write its line."""
+        self._won[row] += episode.outcome == "won"
+        if not self._shown:
+            return
+        bar = self._bars[row]
+        with self._while_it_can_be_written():
+            if episode.tells_success:
+                bar.set_postfix_str(f"{self._won[row]} won", refresh=False)
+            if self._lines:
+                reason = f" ({episode.error})" if episode.error else ""
+                text = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
+                bar.write(text, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
+            bar.update()
+            if bar.n >= bar.total:
+                bar.close()
+
+    @contextlib.contextmanager
+    def _while_it_can_be_written(self) -> Iterator[None]:
+        """Show nothing more once stderr is closed. The run goes on."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._shown = False
+            for bar in self._bars.values():
+                bar.disable = True
+
+    def __enter__(self) -> Self:
+        if self._shown:  # messages of the log stand above the lines
+            self._logs.enter_context(import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the lines as they are."""
+        self._logs.close()
+        with self._while_it_can_be_written():
+            for bar in self._bars.values():
+                bar.close()

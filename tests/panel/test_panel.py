@@ -1,0 +1,313 @@
+"""The panel: its digests hold, its scores are right, and a result file that somebody changed is refused."""
+
+import datetime
+import json
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gym_text.errors import RunError, UsageError
+from gym_text.sokoban.env import SokobanEnv
+from gym_text_policies.cli import main
+from gym_text_policies.run.panel import reference as references
+from gym_text_policies.run.panel.command import PanelConfig, play, run
+from gym_text_policies.run.panel.page import page_table, terminal_table, updated
+from gym_text_policies.run.panel.reference import check, the_reference
+from gym_text_policies.run.panel.results import MOST_BYTES, read_result
+from gym_text_policies.run.panel.scores import scores
+from gym_text_policies.run.panel.verify import verify
+from gym_text_policies.run.panel.walks import MARK
+from gym_text_policies.run.panel.worlds import SIZES, the_panel
+
+ROOT = Path(__file__).parent.parent
+COMMITTED = sorted((ROOT / "benchmarks/panel").glob("*.json"))
+FAST = ("Sokoban", "GoTo")
+"""Worlds without a Java machine."""
+SLOW = {"ScienceWorld": 2}
+"""Levels that are checked where the engine takes seconds for each."""
+ELSEWHERE = """
+import sys
+from gym_text_policies.run.panel.reference import check
+print(check({name: range(4, -1, -1) for name in sys.argv[1:]}))
+"""
+
+
+def test_the_first_levels_show_what_they_showed_when_the_panel_was_made():
+    panel = the_panel()
+    check({name: range(SLOW.get(name, len(panel.levels(name, "small")))) for name in panel.worlds})
+
+
+def test_a_few_later_levels_show_what_they_showed_each_week_others():
+    week, panel = datetime.date.today().strftime("%G-W%V"), the_panel()
+    later = {name: range(len(panel.levels(name, "small")), len(panel.levels(name, "full"))) for name in panel.worlds}
+    drawn = {name: random.Random(f"{week} {name}").sample(levels, SLOW.get(name, 4)) for name, levels in later.items()}
+    check(drawn)  # a level that differs is named, and does so in any week with --size full
+
+
+def test_digests_are_equal_in_another_process_in_another_order():
+    names = ["LunarLander", "TextCraft", "PutNext", "MapReader"]
+    played = subprocess.run([sys.executable, "-c", ELSEWHERE, *names], capture_output=True, text=True, check=True)
+    assert list(eval(played.stdout)) == names
+
+
+def test_a_level_that_changes_is_named_with_its_step_and_with_what_follows(monkeypatch, capsys):
+    real, steps = SokobanEnv._play, []
+
+    def changed(self, action):
+        steps.append(action)
+        outcome = real(self, action)
+        return outcome._replace(reward=outcome.reward + 0.01) if len(steps) == 3 else outcome
+
+    monkeypatch.setattr(SokobanEnv, "_play", changed)
+    older = replace(the_reference(), versions={**the_reference().versions, "numpy": "1.0"})
+    monkeypatch.setattr(references, "the_reference", lambda: older)
+    assert main(["panel", "--check", "--only", "Sokoban"]) == 1
+    said = capsys.readouterr().err
+    assert "Sokoban, level 0: step 3 of the expert's path differs.\n" in said
+    assert "needs a new version of the panel" in said and "numpy 1.0 then, " in said and "now." in said
+
+
+def test_every_level_can_be_won_within_the_limit_and_chance_leaves_room():
+    panel, reference = the_panel(), the_reference()
+    assert reference.version == panel.version and reference.worlds.keys() == panel.worlds.keys()
+    for name in panel.worlds:
+        known, levels = reference.worlds[name], panel.levels(name, "full")
+        with panel.maker(name, expert="off")() as env:
+            longest = max(len(level.expert) // MARK - 1 for level in known.digests)
+            assert longest <= env.spec.max_episode_steps < 3 * longest, name
+        assert len(known.digests) == len(known.expert) == len(known.chance) == len(levels)
+        for size in SIZES:
+            count = len(panel.levels(name, size))
+            assert sum(known.expert[:count]) / count > 0.5 + sum(known.chance[:count]) / count, (name, size)
+
+
+def test_a_score_is_the_share_of_the_way_from_chance_to_the_expert():
+    worlds = the_reference().worlds
+    ends = {name: (worlds[name].chance[:10], worlds[name].expert[:10]) for name in FAST}
+    half = {name: [(low + high) / 2 for low, high in zip(*pair, strict=True)] for name, pair in ends.items()}
+    found, mean = scores(half, worlds)
+    assert [score.value for score in found.values()] == pytest.approx([50, 50]) and mean.interval == pytest.approx((50, 50))
+    found, mean = scores({"Sokoban": ends["Sokoban"][0], "GoTo": ends["GoTo"][1]}, worlds)
+    assert [score.value for score in found.values()] == pytest.approx([0, 100]) and mean.value == pytest.approx(50)
+    alone, lucky = scores({"GoTo": [1.0, 0.0] * 5}, worlds), {"Sokoban": [0.0, 0.5] * 5, "GoTo": [1.0, 0.0] * 5}
+    low, high = alone[1].interval
+    assert low < alone[1].value < high and scores(lucky, worlds)[0]["GoTo"] == alone[0]["GoTo"]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Return the folder in which random and the expert have played two worlds, and what the command says."""
+    folder = tmp_path_factory.mktemp("panel")
+    said = run(PanelConfig(models=("random", "gold"), only=FAST, folder=str(folder)))
+    return folder / "results", said
+
+
+def test_the_expert_has_100_in_each_world_and_no_mean_without_all_worlds(played):
+    folder, said = played
+    assert (
+        "| 100 [100, 100] |" in said
+        and re.search(r"\| won +\|( +\|){3} \d+/20 +\| 20/20 ", said)
+        and str(folder / "random-small-Sokoban-GoTo.json") in said
+    )
+    result, table = read_result(folder / "gold-expert-small-Sokoban-GoTo.json")
+    assert {row["score"] for row in table["worlds"].values()} == {100.0} and table["mean"] is None
+    assert result.worlds["GoTo"].digest == the_reference().worlds["GoTo"].digest(range(10))
+    assert all(len(episode.actions) == episode.length for episode in result.worlds["GoTo"].episodes)
+    chance = read_result(folder / "random-small-Sokoban-GoTo.json")[1]["worlds"]
+    assert all(-60 < row["score"] < 60 for row in chance.values())
+
+
+def test_a_result_file_holds_and_its_actions_lead_to_its_returns(played, capsys):
+    for path in played[0].glob("*.json"):
+        assert "its actions lead to these returns" in verify(path, again=True)
+    assert main(["panel", "--verify", str(path)]) == 0 and "are right; with --check" in capsys.readouterr().out
+
+
+def changed(path, change):
+    """Write a copy of a result file with a change."""
+    data = json.loads(path.read_text())
+    change(data)
+    copy = path.with_name("changed.txt")
+    copy.write_text(json.dumps(data))
+    return copy
+
+
+def first(data):
+    return data["worlds"]["GoTo"]["episodes"][0]
+
+
+CHANGES = {
+    "a better return": (lambda data: first(data).update(total_reward=1.0), r"table\.worlds\.GoTo\.score: expected .* from the epi"),
+    "a better table": (lambda data: data["table"]["worlds"]["GoTo"].update(interval=[50, 90]), "interval: expected"),
+    "a score too large to compute with": (
+        lambda data: data["table"]["worlds"]["GoTo"].update(score=10**400),
+        r"GoTo\.score: expected .* from the episodes; got 10000",
+    ),
+    "an interval too large to compute with": (
+        lambda data: data["table"]["worlds"]["GoTo"].update(interval=[10**400, 1]),
+        r"GoTo\.interval: expected .* from the episodes; got 10000",
+    ),
+    "a mean": (lambda data: data["table"].update(mean=99.0), r"table\.mean: expected None from the episodes; got 99\.0"),
+    "another table": (
+        lambda data: data["table"].update(best=1),
+        r"table: expected the keys worlds, mean, interval; unknown: 'best'",
+    ),
+    "a level less": (lambda data: data["worlds"]["GoTo"]["episodes"].pop(0), r"score: expected None"),
+    "a level twice": (lambda data: data["worlds"]["GoTo"]["episodes"].append(first(data)), "levels from 0 to 9, in order"),
+    "other levels": (lambda data: data["worlds"]["GoTo"].update(digest="0" * 16), "expected the digest"),
+    "another limit": (lambda data: data["worlds"]["GoTo"].update(environment="BabyAIText-v0"), "expected the environment"),
+    "another panel": (lambda data: data.update(panel=9), "expected version 1, which this package has; got 9"),
+    "an unknown world": (lambda data: data["worlds"].update(Chess=data["worlds"]["GoTo"]), "got 'Chess'"),
+    "an unknown key": (lambda data: first(data).update(note="hi"), r"expected the keys level, .*; unknown: 'note'\.$"),
+    "a missing key": (lambda data: data.pop("versions"), r"; missing: 'versions'\.$"),
+    "no number": (lambda data: first(data).update(total_reward=float("nan")), "total_reward: expected a number"),
+    "a negative length": (lambda data: first(data).update(length=-1), "a whole number from 0"),
+    "markup in the name": (lambda data: data.update(name="<script>"), "name: expected a text like"),
+    "an unknown outcome": (lambda data: first(data).update(outcome="great"), "outcome: expected one of won, lost"),
+    "a list": (lambda data: data.update(worlds=[]), "worlds: expected a mapping"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_result_file_that_was_changed_is_refused_with_the_reason(played, what):
+    change, reason = CHANGES[what]
+    with pytest.raises(RunError, match=reason):
+        verify(changed(played[0] / "random-small-Sokoban-GoTo.json", change))
+
+
+def test_a_file_of_another_kind_is_answered_with_all_keys_that_are_missing_and_all_that_are_unknown(tmp_path):
+    table = {"config": {}, "labels": {}, "rows": [], "settings": {}, "versions": {}, **{f"row {n}": {} for n in range(30)}}
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    with pytest.raises(RunError) as refused:
+        verify(tmp_path / "table.json")
+    missing, unknown = re.search(r"; missing: (.*); unknown: (.*)\.$", str(refused.value)).groups()
+    assert missing == "'panel', 'size', 'name', 'made', 'worlds', 'table'"
+    assert unknown.startswith("'config', 'labels', 'rows', 'row 0', ") and unknown.endswith("'row 16', and 13 more")
+
+
+def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(played):
+    path = played[0] / "random-small-Sokoban-GoTo.json"
+    copy = changed(path, lambda data: first(data).update(total_reward=0.99))
+    table = read_result(copy)[0].table(the_panel(), the_reference())
+    copy = changed(copy, lambda data: data.update(table=table))
+    assert "are right" in verify(copy)
+    with pytest.raises(RunError, match=r"GoTo, level 0: its actions lead to the return .*; the file says the return 0\.99"):
+        verify(copy, again=True)
+    with pytest.raises(RunError, match="level 0: its actions cannot be played; "):
+        verify(changed(path, lambda data: first(data)["actions"].__setitem__(0, 77)), again=True)
+    longest = max(json.loads(path.read_text())["worlds"]["Sokoban"]["episodes"], key=lambda episode: episode["length"])["level"]
+
+    def shortened(data):
+        episode = data["worlds"]["Sokoban"]["episodes"][longest]
+        episode.update(length=episode["length"] - 1, actions=episode["actions"][:-1])
+
+    with pytest.raises(RunError, match=rf"Sokoban, level {longest}: expected actions to the end of the episode"):
+        verify(changed(path, shortened), again=True)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "{}", "\xff", '{"panel": 1e999}', "null"])
+def test_what_is_no_result_file_is_an_error_in_a_sentence(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text, "latin-1")
+    with pytest.raises(RunError, match="expected a result file of the panel, as `gym-text panel` writes"):
+        verify(path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    path = tmp_path / "x.json"
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(UsageError, match="expected at most 20,000,000 bytes"):
+        read_result(path)
+
+
+def test_a_language_model_has_hashes_of_its_prompts_and_the_history_of_the_world(tmp_path):
+    config = PanelConfig(models=("scripted:go forward",), only=("GoTo", "LunarLander"), history=2, folder=str(tmp_path))
+    config = replace(config, max_concurrency=1)
+    (result,) = play(config)
+    assert result.name == "scripted:go forward, choose" and result.settings["mode"] == "choose"
+    assert {name: world.policy["history"] for name, world in result.worlds.items()} == {"GoTo": 2, "LunarLander": 0}
+    result.write(path := tmp_path / "result.json", the_panel(), the_reference())
+    assert "are right" in verify(path)
+    with pytest.raises(RunError, match="LunarLander: expected history 0, with which every language model plays there; got 2"):
+        verify(changed(path, lambda data: data["worlds"]["LunarLander"]["policy"].update(history=2)))
+    hashes = {episode.prompts for world in result.worlds.values() for episode in world.episodes}
+    assert len(hashes) == 20 and None not in hashes
+    assert play(config)[0].worlds == result.worlds, "nothing is played again"
+
+
+def test_a_row_with_an_entry_for_each_world_is_one_result(tmp_path):
+    variants, worlds = tmp_path / "rows.yaml", the_panel().worlds
+    variants.write_text(
+        f"both:\n- {{model: random, environments: ['{worlds['GoTo'].environment}']}}\n"
+        "- {model: gold, environments: [BabyAIText-v0, SokobanText-v0]}\n"
+    )
+    (result,) = play(PanelConfig(variants=str(variants), only=("Sokoban", "GoTo", "LunarLander"), folder=str(tmp_path / "run")))
+    assert {name: world.policy["kind"] for name, world in result.worlds.items()} == {"GoTo": "random", "Sokoban": "gold"}
+    assert {name: settings["model"] for name, settings in result.settings.items()} == {"GoTo": "random", "Sokoban": "gold"}
+    result.write(path := tmp_path / "result.json", the_panel(), the_reference())
+    assert "are right" in verify(path)
+
+
+def test_an_unknown_world_is_named():
+    with pytest.raises(UsageError, match="Did you mean 'Sokoban'"):
+        PanelConfig(only=("Socoban",))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_each_committed_result_holds(path):
+    assert "holds: digests and table are right" in verify(path)
+
+
+def test_levels_won_and_unusable_answers_are_counted_in_all_worlds(tmp_path):
+    (result,) = play(PanelConfig(models=("scripted:hello",), modes=("text",), only=("Sokoban",), folder=str(tmp_path)))
+    assert (result.won, result.unusable) == (0, 1.0)
+    assert re.search(r"\| won .*\| 0/10 .*\n\| unusable .*\| 100% ", terminal_table([result], the_panel(), the_reference()))
+    first, *others = result.worlds["Sokoban"].episodes
+    ended = [replace(first, outcome="error"), *(replace(episode, outcome="won", invalid=0) for episode in others)]
+    mended = replace(result, worlds={"Sokoban": replace(result.worlds["Sokoban"], episodes=tuple(ended))})
+    assert (mended.won, len(mended.played), mended.unusable) == (9, 9, 0.0)
+    figures = mended.table(the_panel(), the_reference())["worlds"]["Sokoban"]
+    returns = [episode.total_reward for episode in others]
+    assert figures == {"score": None, "interval": None, "return": sum(returns) / 9, "success": 1.0}
+    mended.write(path := tmp_path / "mended.json", the_panel(), the_reference())
+    assert "digests and table are right" in verify(path)
+    assert replace(result, worlds={}).unusable is None
+
+
+def test_the_readme_and_the_page_say_the_figures_of_the_result_files():
+    results = {result.name: result for result, _ in map(read_result, COMMITTED)}
+    tables = {name: result.table(the_panel(), the_reference()) for name, result in results.items()}
+    means = {
+        name: f"{table['mean']:.0f} [{', '.join(f'{end:.0f}' for end in table['interval'])}]"
+        for name, table in tables.items()
+        if table["mean"]
+    }
+    networks, adapter, base = ("stable-baselines3", "all-worlds-sft", "smollm2, choose")
+    readme, page = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/panel.md"))
+    said = f"small networks score {means[networks]} and win {results[networks].won} of 110 levels, one adapter for all worlds "
+    said += f"{means[adapter]} and {results[adapter].won}, the embedded model {means[base]} and {results[base].won}"
+    assert said in readme
+    words = " ".join(page.split())
+    counted = [other for world in results["smollm2, text"].worlds.values() for other in world.episodes]
+    invalid, steps = (sum(getattr(episode, key) for episode in counted) for key in ("invalid", "length"))
+    assert f"{invalid:,} of its {steps:,} answers ({invalid / steps:.0%}) could not be used" in words
+    for name in (adapter, networks, "random", base):
+        others = [world["score"] for key, world in tables[name]["worlds"].items() if key not in ("Arithmetic", "Sorting")]
+        assert f"{sum(others) / len(others):.0f} (`{name}`)" in words
+    for size in SIZES:
+        levels = {name: panel_levels for name in the_panel().worlds if (panel_levels := the_panel().levels(name, size))}
+        known = the_reference().worlds
+        steps = sum(len(known[name].digests[level].expert) // MARK - 1 for name, chosen in levels.items() for level in chosen)
+        assert f"| `{size}` | {sum(map(len, levels.values())):,} | {steps:,} |" in page
+
+
+def test_the_page_is_that_of_the_committed_results():
+    page = (ROOT / "docs/panel.md").read_text("utf-8")
+    assert updated(page, COMMITTED, the_panel(), the_reference()) == page, "python benchmarks/panel.py writes it"
+    assert len(page_table(COMMITTED, the_panel(), the_reference()).splitlines()) == 2 + len(COMMITTED) > 3

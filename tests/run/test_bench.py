@@ -1,0 +1,228 @@
+"""The benchmark, as a user runs it."""
+
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_run import interrupted, wait_for_lines
+
+from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.backends.local.adapters import ADAPTERS
+from gym_text_policies.engines import base as engines
+from gym_text_policies.experiments.settings import field_docs
+from gym_text_policies.report import intervals, table, write_report
+from gym_text_policies.report.runs import read_runs
+from gym_text_policies.run import bench
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
+
+
+def arguments(folder, **options):
+    values = {"episodes": 3, "llm_episodes": 1, "environments": "BabyAIText-v0", "modes": "choose"} | options
+    return ["bench", "--folder", str(folder)] + [
+        word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", *str(value).split())
+    ]
+
+
+def rows(folder):
+    record = json.loads((folder / "table.json").read_text())
+    return {(row["environment"], row["policy"]): row for row in record["rows"]}
+
+
+def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
+    assert cli.main(arguments(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert str(tmp_path) in printed.out and "7/7 episodes" in printed.err
+    assert printed.out.splitlines()[-1].startswith(f"gym-text report {tmp_path} makes a page of bars, pairs")
+    table = rows(tmp_path)
+    assert [policy for _, policy in table] == ["random", "smollm2, choose", "gold (expert)"]
+    gold = table["BabyAIText-v0", "gold (expert)"]
+    assert (gold["episodes"], gold["success"], gold["won"]) == (3, 1.0, 3)
+    model = table["BabyAIText-v0", "smollm2, choose"]
+    assert model["tokens_in"] > 1000 and model["seconds_per_decision"] > 0
+    record = json.loads((tmp_path / "table.json").read_text())
+    assert {"gymnasium", "minigrid", "torch"} <= record["versions"].keys()
+    assert record["labels"][gold["key"]] == "gold (expert)", "the key of an episode is no secret"
+    shown = printed.out.splitlines()
+    assert max(map(len, shown[:6])) <= 120 and shown[1].split()[1:4] == ["policy", "|", "success"]
+    assert "tokens in" not in printed.out and "tokens in" in (tmp_path / "table.md").read_text()
+    assert cli.main([*arguments(tmp_path), "--wide"]) == 0
+    assert (tmp_path / "table.md").read_text().splitlines()[0] in capsys.readouterr().out
+
+
+def test_each_temperature_is_a_row_and_a_great_difference_is_said(tmp_path, tiny_model, capsys):
+    played = {"environments": "BabyAIText-v0?max_episode_steps=3", "models": tiny_model, "baselines": "none"}
+    assert cli.main([*arguments(tmp_path, **played, llm_episodes=2), "--temperatures", "0", "1"]) == 0
+    greedy, drawn = (row for row in EpisodeStore(tmp_path).episodes() if row.seed == 0)
+    assert [one.policy["temperature"] for one in (greedy, drawn)] == [0.0, 1.0]
+    names = [policy for _, policy in rows(tmp_path)]
+    assert names == [f"{tiny_model}, choose, temperature 0", f"{tiny_model}, choose, temperature 1"]
+    assert "circles" not in capsys.readouterr().out
+    figures = [
+        {"environment": "E-v0", "policy": f"m, temperature {number}", "success": won / 100, "success_interval": interval}
+        for number, won, interval in ((0, 13, (0.08, 0.21)), (1, 100, (0.96, 1.0)), (2, 15, (0.09, 0.23)))
+    ]
+    (said,) = bench.differing(figures, (0, 1, 2))
+    assert said.startswith("E-v0, m: greedy play wins 0.13, play at temperature 1 1.00. Greedy play probably goes in circles")
+
+
+def test_run_says_below_its_table_where_greedy_and_drawn_play_differ(tmp_path, tiny_model):
+    played = {"environments": ("BabyAIText-v0?level=BabyAI-GoToObjS4-v0",), "models": (tiny_model,), "modes": ("choose",)}
+    most = 100  # a temperature at which all actions are as probable: such play wins nearly half of these levels
+    config = bench.BenchConfig(**played, folder=str(tmp_path), baselines=("none",), llm_episodes=24, temperatures=(0, most))
+    shown, _ = bench.run(config)
+    (said,) = bench.differing(shown.rows, (0, most))
+    assert shown.endswith(f"|\n\n{said}") and "greedy play wins 0.00, play at temperature 100" in shown._repr_html_()
+    for wide in (True, False):
+        assert bench.command(dataclasses.replace(config, wide=wide)).count("greedy play wins") == 1
+
+
+def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
+    options = {"episodes": 0, "models": tiny_model, "environments": "BabyAIText-v0?max_episode_steps=2", "baselines": "none"}
+    assert cli.main(arguments(tmp_path, **options)) == 0
+    assert cli.main(arguments(tmp_path, **options, options="dtype=bfloat16")) == 0
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    assert ["bfloat16" in json.dumps(json.loads(line)["policy"]) for line in lines] == [False, True], (
+        "played again, in the other precision"
+    )
+
+
+def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):
+    options = {"llm_episodes": 0}
+    assert cli.main(arguments(tmp_path, **options)) == 0
+    first = (tmp_path / "episodes.jsonl").read_bytes()
+    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
+    assert (tmp_path / "episodes.jsonl").read_bytes().startswith(first)
+    assert len(EpisodeStore(tmp_path)) == 8
+    table = (tmp_path / "table.md").read_text()
+
+    def no_loop(*_, **__):
+        raise AssertionError("played again")
+
+    monkeypatch.setattr(engines, "rollout", no_loop)
+    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
+    assert (tmp_path / "table.md").read_text() == table
+    assert rows(tmp_path)["BabyAIText-v0", "random"]["episodes"] == 4
+
+
+def test_another_configuration_in_the_same_folder_is_refused(tmp_path, capsys):
+    assert cli.main(arguments(tmp_path, llm_episodes=0)) == 0
+    assert cli.main(arguments(tmp_path, llm_episodes=0, fold="dev")) == 2
+    assert "fold: stored 'test', given 'dev'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"environments": "BabyAIText-v1"}, "Did you mean 'BabyAIText-v0'"),
+        ({"fold": "tst"}, "Did you mean 'test'"),
+        ({"episodes": -1}, "episodes: expected an integer from 0"),
+        ({"models": "gpt"}, "model: expected one of"),
+        ({"modes": "chose"}, "Did you mean 'choose'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, options, message):
+    assert cli.main(arguments(tmp_path, **options)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("moment", "sign"), [("loading", "config.json"), ("playing", "episodes.jsonl")])
+def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        *arguments(tmp_path, episodes=100, llm_episodes=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_lines(process, tmp_path / sign)
+    error = interrupted(process)
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
+    if moment == "playing":
+        assert "The same command continues from there." in error
+        assert len(EpisodeStore(tmp_path)) > 0
+        # the same configuration without the model's rows goes on in the same folder
+        done = arguments(tmp_path, episodes=5, llm_episodes=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
+        assert cli.main(done) == 0
+        assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 5
+
+
+def test_wilson_and_student_intervals_match_published_values():
+    low, high = intervals.wilson_interval(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert intervals.wilson_interval(0, 0) is None
+    low, high = intervals.t_interval([1.0, 2.0, 3.0, 4.0])
+    assert (low, high) == pytest.approx((2.5 - 3.1824 * np.std([1, 2, 3, 4], ddof=1) / 2, 2.5 + 2.0540), abs=1e-3)
+    assert intervals.t_interval([1.0]) is None
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell():
+    lines = table.markdown([table.row("BabyAIText-v0", "scripted:go forward|drop", [])]).splitlines()
+    assert r"| scripted:go forward\|drop |" in lines[2]
+    assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
+
+
+def test_every_option_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(doc.split(".")[0] in printed for doc in field_docs(bench.BenchConfig).values())
+    assert set(field_docs(bench.BenchConfig)) == {field.name for field in dataclasses.fields(bench.BenchConfig)}
+
+
+def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():
+    models = ("adapters/babyai-sft", "smollm2")
+    rows = bench.BenchConfig(models=models).rows()
+    assert list(rows) == ["adapters/babyai-sft, choose", "smollm2, text", "smollm2, choose"]
+    assert list(bench.BenchConfig(models=models[:1], modes=("text",)).rows()) == ["adapters/babyai-sft, text"]
+
+
+def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    words = arguments(tmp_path, llm_episodes=0, baselines="random")
+    assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-2] == "3 of 3 episodes were stored there before; --fresh plays them again."
+    assert "BabyAIText-v0 random: 3 of 3 episodes are stored already" in caplog.text
+    assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3
+
+
+def test_alone_it_shows_what_each_stage_of_training_brings(tmp_path, monkeypatch, capsys):
+    config = bench.BenchConfig(str(tmp_path))
+    assert config.shows_stages and not bench.BenchConfig(modes=("choose",)).shows_stages
+    rows = config.rows()
+    shipped = {path.parent.name for path in ADAPTERS.glob("*/training.json")}
+    for name, variant in rows.items():
+        adapter = variant.policy.model.removeprefix("adapters/")
+        assert variant.environments and (adapter == "smollm2" or (adapter in shipped and name.endswith(f": {adapter}")))
+    stages = {env: [name for name, row in rows.items() if row.playing(env)] for env in bench.BENCHMARK}
+    assert all({"prompted", "after SFT"} <= {name.partition(":")[0] for name in names} for names in stages.values())
+    by_rewards = {name for name in rows if "PPO" in name or "GRPO" in name}
+    assert not any("aggrevate" in name for name in by_rewards), "an expert's plans are no rewards"
+    assert {row.episodes for row in bench.BenchConfig(llm_episodes=1).rows().values()} == {None}
+
+
+def test_a_report_with_a_film_of_a_won_episode_is_made_and_named_last(tmp_path, capsys):
+    variants = tmp_path / "rows.yaml"
+    variants.write_text("helped: {model: 'scripted:turn left', expert_share: 1.0}\n")
+    words = arguments(tmp_path / "run", environments="BabyAIText-v0?task=goto", episodes=2)
+    words = [word for word in words if word not in ("--modes", "choose")]
+    assert cli.main([*words, "--variants", str(variants), "--report"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(str(tmp_path / "run/report.html"))
+    (film,) = (tmp_path / "run/gifs").iterdir()
+    assert film.stem in {key for variant in read_runs([tmp_path / "run"]).variants for key in variant.stores if variant.asked}
+    assert "data:image/gif;base64," in (tmp_path / "run/report.html").read_text()
+
+
+def test_a_controller_that_is_the_expert_has_no_row_of_its_own(tmp_path):
+    assert cli.main(arguments(tmp_path, llm_episodes=0, episodes=2, environments="LunarLanderLLM-v2")) == 0
+    assert [policy for _, policy in rows(tmp_path)] == ["random", "gold (expert)"]
+    page = write_report([tmp_path], tmp_path / "report.html", episodes=0).read_text()
+    assert "4 episodes, 2 rows, 1 environment" in page and ">controller<" not in page

@@ -1,0 +1,127 @@
+"""The file of an experiment: what it may say, and what is said of a mistake."""
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import parse_config
+from gym_text_policies.experiments.yaml_files import read_yaml
+from gym_text_policies.run.experiment import as_config, explain_keys
+
+FILE = """\
+agent:
+  backend: scripted
+  model: go forward
+  temperature: .5
+  history: all
+environment:
+  name: BabyAIText-v0
+  kwargs: {task: goto, expert: off}
+experiment:
+  name: tried
+  episodes: 3
+  verbose: no
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text):
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+def test_a_file_becomes_typed_sections(write):
+    config = parse_config(write(FILE))
+    assert (config.player.model, config.player.temperature, config.player.history) == ("scripted:go forward", 0.5, "all")
+    assert config.environment.kwargs == {"task": "goto", "expert": "off"}  # off is a word
+    assert (config.experiment.episodes, config.experiment.verbose, config.experiment.first_seed) == (3, False, 0)
+    assert config.experiments == (config,)
+    assert str(config.folder) == "experiments/tried"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("temperature: .5", "temprature: .5", "line 4: agent: got an unknown key 'temprature'. Did you mean 'temperature'?"),
+        ("temperature: .5", "temperature: hot", "line 4: agent.temperature: expected a number or null; got 'hot'"),
+        ("temperature: .5", "temperature: -1", "line 4: agent.temperature: expected a number from 0 to 100; got -1"),
+        ("temperature: .5", "temperature: true", "line 4: agent.temperature: expected a number or null; got True"),
+        ("history: all", "history: few", "line 5: agent.history: expected an integer or 'all'"),
+        ("backend: scripted", "backend: opnai", "line 2: agent.backend: expected one of 'local'"),
+        ("backend: scripted", "backend: opnai", "Did you mean 'openai'?"),
+        ("backend: scripted", "api_key: sk-planted", "Keys of providers come from environment variables alone"),
+        ("BabyAIText-v0", "BabyAIText-v1", "line 7: environment.name: environment: expected one of"),
+        ("task: goto", "tsk: goto", "line 8: environment.kwargs: environment 'BabyAIText-v0': got an unknown option 'tsk'"),
+        ("episodes: 3", "episodes: 0", "line 11: experiment.episodes: expected an integer from 1"),
+        ("episodes: 3", "name: again", "line 11: expected each key once; 'name' comes twice"),
+        ("episodes: 3", "strategy: [", "line "),
+        ("episodes: 3", "episodes: []", "line 11: experiment.episodes: expected a list with at least one entry"),
+        ("  name: BabyAIText-v0\n", "", "line 6: environment: expected the key 'name'; it is missing"),
+        ("agent:", "agnt:", "line 1: got an unknown key 'agnt'. Did you mean 'agent'?"),
+        ("backend: scripted", "backend: !!python/object:os.system x", "expected YAML"),
+    ],
+)
+def test_a_mistake_names_line_expectation_and_remedy(write, old, new, message):
+    path = write(FILE.replace(old, new, 1))
+    with pytest.raises(UsageError) as error:
+        parse_config(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+    assert "sk-planted" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/a", "../a", "a/.."])
+def test_no_name_leaves_the_parent(write, name):
+    with pytest.raises(UsageError, match=r"line 10: experiment\.name: expected a folder's name without slashes"):
+        parse_config(write(FILE.replace("name: tried", f"name: {name}")))
+
+
+@pytest.mark.parametrize("settings", [{"name": "a\0"}, {"parent": "\ud800"}, {"name": ".."}])
+def test_a_callers_names_are_checked_as_a_files_are(settings):
+    with pytest.raises(UsageError, match=rf"experiment\.{next(iter(settings))}: expected"):
+        as_config({"environment": {"name": "BabyAIText-v0"}, "experiment": settings})
+
+
+def test_all_mistakes_are_named_at_once(write):
+    with pytest.raises(UsageError) as error:
+        parse_config(write(FILE.replace("model", "modl").replace("episodes: 3", "episodes: many")))
+    assert [line.partition(", ")[2][:7] for line in str(error.value).splitlines()] == ["line 3:", "line 11"]
+
+
+def test_a_list_anywhere_makes_a_batch(write):
+    config = parse_config(write(FILE.replace("model: go forward", "model: [a, b]").replace("episodes: 3", "episodes: [1, 2]")))
+    assert [(part.agent.model, part.experiment.episodes) for part in config.experiments] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert [part.label for part in config.experiments][:2] == ["model=a,episodes=1", "model=a,episodes=2"]
+    assert config.experiments[0].experiments == (config.experiments[0],)
+
+
+def test_values_can_be_changed_from_outside(write):
+    config = parse_config(write(FILE), {"agent.model": ["x", "y"], "experiment.first_seed": 7})
+    assert [part.agent.model for part in config.experiments] == ["x", "y"]
+    assert {part.experiment.first_seed for part in config.experiments} == {7}
+    with pytest.raises(UsageError, match="unknown key 'sed'"):
+        parse_config(write(FILE), {"experiment.sed": 7})
+
+
+def test_mappings_and_missing_files(tmp_path, write):
+    assert as_config({"environment": {"name": "TaxiLLM-v3"}}).environment.full_name.startswith("Taxi-v")
+    with pytest.raises(UsageError, match=r"none\.yaml: expected a YAML file"):
+        parse_config(tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="expected the key 'name'"):
+        parse_config(write(""))
+    assert read_yaml(write("a: 1e-3\nb: &x {c: 1}\nd: *x")).plain() == {"a": "1e-3", "b": {"c": 1}, "d": {"c": 1}}
+    merged = read_yaml(write("a: &a {c: 1, d: 1}\nb: &b {<<: *a, c: 2}\ne: *b")).plain()
+    assert merged["b"] == merged["e"] == {"c": 2, "d": 1}
+
+
+def test_help_explains_every_key():
+    text = explain_keys()
+    assert all(f"  {key}:" in text for key in ("backend", "action_rate", "kwargs", "save_gif", "use_datetime"))
+
+
+def test_an_endless_number_is_refused(write):
+    with pytest.raises(UsageError, match=r"agent\.temperature: expected a number"):
+        parse_config(write(FILE.replace(".5", "1" * 400)))

@@ -1,0 +1,250 @@
+"""A run plays what its folder does not have, by one class, and shows how it goes on."""
+
+import dataclasses
+import io
+import json
+import logging
+import sys
+from collections import Counter
+from contextlib import redirect_stderr
+
+import pytest
+from provider_server import Fault, ProviderServer, running
+
+from gym_text.errors import BudgetError, RunError, UsageError
+from gym_text_policies import EpisodeStore
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.options import EpisodeOptions
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.report.table import row
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run, check_some_played, kinds_of_errors
+from gym_text_policies.run.progress import Progress
+
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
+
+
+class Noted(Progress):
+    """Notes what it is told."""
+
+    def __init__(self):
+        super().__init__(shown=False)
+        self.begun, self.seeds = [], []
+
+    def begin(self, row, total, stored=0, won=0):
+        super().begin(row, total, stored, won)
+        self.begun.append((row.partition(", ")[2], total, stored, won))
+
+    def ended(self, row, episode):
+        self.seeds.append(episode.seed)
+
+
+class Spreading(LocalEngine):
+    """Says that it plays several jobs at the same time."""
+
+    spreads, jobs = True, ()
+
+    def play(self, work):
+        self.jobs += (len(work),)
+        return super().play(work)
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def store(tmp_path):
+    with EpisodeStore(tmp_path / "run", {}) as store:
+        yield store
+
+
+def plan(*models, seeds=range(3), environment=GOTO):
+    return [PlanRow(model, environment, PolicyConfig(model), seeds) for model in models]
+
+
+def played(store, engine, rows, progress=None, **options):
+    """Play rows; return the run, and what it noted."""
+    run, noted = Run(rows, store, engine, EpisodeOptions(**options)), progress or Noted()
+    run.stored_before = run.play(noted)
+    return run, noted
+
+
+def test_what_is_stored_is_not_played_again(engine, store):
+    _, first = played(store, engine, plan("random", "gold"))
+    assert first.begun == [("random", 3, 0, 0), ("gold", 3, 0, 0)] and sorted(first.seeds) == [0, 0, 1, 1, 2, 2]
+    run, second = played(store, engine, plan("random", "gold", seeds=range(1, 5)))
+    won = [sum(episode.outcome == "won" for episode in run.episodes(row) if episode.seed < 3) for row in run.rows]
+    assert second.begun == [("random", 4, 2, won[0]), ("gold", 4, 2, won[1])] and set(second.seeds) == {3, 4}
+    assert run.stored_before == 4 and [episode.seed for episode in run.episodes(run.rows[0])] == [1, 2, 3, 4]
+    assert {episode.key for episode in run.episodes(run.rows[0])} == set(run.rows[0].keys.values())
+
+
+def test_all_is_played_anew_if_asked_and_the_last_record_counts(engine, store, caplog):
+    caplog.set_level(logging.INFO)
+    played(store, engine, plan("random"))
+    run, noted = played(store, engine, plan("random"), fresh=True)
+    assert run.stored_before == 0 and sorted(noted.seeds) == [0, 1, 2] and len(store) == 3
+    assert len(store.path.read_text("utf-8").splitlines()) == 6 and "stored already" not in caplog.text
+    played(store, engine, plan("random", seeds=range(5)))
+    assert f"{GOTO}, random: 3 of 5 episodes are stored already" in caplog.text
+
+
+def test_an_engine_that_spreads_its_work_gets_all_of_it_at_once(store):
+    with Spreading() as engine:
+        _, noted = played(store, engine, plan("random", "gold"))
+    assert engine.jobs == (2,) and len(store) == 6 and [name for name, *_ in noted.begun] == ["random", "gold"]
+
+
+def test_rows_of_a_model_are_played_together_and_an_episode_of_two_rows_once(engine, store):
+    rows = [row for place in (GOTO, f"{GOTO}&num_dists=1") for row in plan("random", "gold", seeds=[0], environment=place)]
+    _, noted = played(store, engine, rows + plan("random", seeds=[0]))
+    assert [name for name, *_ in noted.begun] == ["random", "random", "gold", "gold"] and noted.seeds == [0] * 4
+
+
+def test_failures_are_said_and_tried_again_only_if_asked(engine, store, caplog):
+    failing = [PlanRow("failing", GOTO, PolicyConfig.of("scripted:nonsense", on_invalid="raise"), range(2))]
+    for retry, seeds in ((False, [0, 1]), (False, []), (True, [0, 1])):
+        caplog.clear()
+        _, noted = played(store, engine, failing, retry_errors=retry)
+        assert sorted(noted.seeds) == seeds
+        assert "failing: 2 of 2 episodes ended in an error. The first of each kind:\n  2 x PolicyError: " in caplog.text
+        assert "episodes.jsonl; retry_errors plays them again." in caplog.text
+
+
+def answering(server, mode="text", **options):
+    return PolicyConfig.of("openai:m", mode=mode, **{"base_url": f"{server.url}/v1", "retries": 0} | options)
+
+
+def rows_of(*policies, seeds=range(2)):
+    return [PlanRow(f"row {number}", GOTO, policy, seeds) for number, policy in enumerate(policies)]
+
+
+@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+def test_a_server_is_asked_once_for_each_mode_before_anything_is_played(engine, store, mode):
+    text = '{"action": "go forward"}' if mode == "json" else "go forward"
+    with running(ProviderServer(text=text)) as server:
+        rows = rows_of(answering(server, mode), dataclasses.replace(answering(server, mode), history=2))
+        played(store, engine, rows)
+        asked = [body for _, _, body in server.requests if "yes or no" in json.dumps(body)]
+        assert len(asked) == 1 and server.requests[0][2] == asked[0] and server.refusal is None
+        requests = len(server.requests)
+        played(store, engine, rows)
+        assert len(server.requests) == requests > 1  # all is stored: nobody is asked
+
+
+def test_a_server_that_cannot_answer_ends_the_run_before_anything_is_played(engine, store):
+    with running(ProviderServer()) as server:
+        server.faults.append(Fault(404, "no such model"))
+        behind = dataclasses.replace(answering(server), noise=0.1, action_rate=2)
+        with pytest.raises(UsageError, match=r"a server that answers in mode 'text'.*HTTP 404: no such model.*the model's name"):
+            played(store, engine, rows_of(PolicyConfig("random"), behind))
+        assert len(store) == 0 and len(server.requests) == 1
+
+
+def test_the_question_before_the_run_costs_as_any_other(engine, store):
+    with running(ProviderServer()) as server:
+        with pytest.raises(BudgetError, match="max_total_tokens=9"):
+            played(store, engine, rows_of(answering(server, max_total_tokens=9)))
+        assert not server.requests
+
+
+def test_the_first_error_of_each_kind_is_told_with_its_count(engine, store, caplog):
+    with running(ProviderServer()) as server:
+        server.faults += [None, *[Fault(404, f"no model at {i}") for i in (7, 8, 9)], Fault(401, "no key"), Fault(401, "no key")]
+        played(store, engine, rows_of(answering(server), seeds=range(5)))
+    assert "row 0: 5 of 5 episodes ended in an error. The first of each kind:" in caplog.text
+    assert "  3 x PolicyError: openai:m: HTTP 404: no model at " in caplog.text and caplog.text.count("no model") == 1
+    errors = [
+        "E: one of 'a', 'b'; got 'x'.",
+        "E: one of 'a'; got 'y'.",
+        "E: HTTP 404: no 3",
+        "E: HTTP 500: no 3",
+        "E: HTTP 404: no 4\n",
+    ]
+    assert list(kinds_of_errors(errors).values()) == [(errors[0], 2), (errors[2], 2), (errors[3], 1)]
+
+
+def test_a_run_of_errors_alone_is_an_error_and_one_good_episode_makes_it_none():
+    with pytest.raises(RunError, match=r"runs/x: expected an episode without an error; all 3 ended in one"):
+        check_some_played("runs/x", [{"error": 1, "episodes": 1}, {"error": 2, "episodes": 2}])
+    check_some_played("runs/x", [{"error": 2, "episodes": 2}, {"error": 0, "episodes": 1}])
+
+
+def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(engine, store, caplog):
+    policy, place = PolicyConfig("random"), "CookingWorldText-v0?max_episode_steps=2"
+    once, again = ([PlanRow("random", place, policy, seeds, {"fold": "test"})] for seeds in ((0, 1), (0, 1, 1000, 2001)))
+    first, _ = played(store, engine, once)
+    assert not caplog.text
+    second, _ = played(store, engine, again)
+    assert "4 seeds play 2 levels. A level that is played again is no new evidence" in caplog.text
+    figures = row("cooking", "random", second.episodes(second.rows[0]))
+    assert (figures["episodes"], figures["levels"]) == (4, 2)
+    assert figures["success_interval"] == row("cooking", "random", first.episodes(first.rows[0]))["success_interval"]
+
+
+def test_a_policy_whose_config_changes_while_it_plays_is_refused_with_what_it_played_kept(tmp_path, engine, store, monkeypatch):
+    (tmp_path / "own_changing.py").write_text(
+        "from gym_text_policies import Decision, Policy\n\n\n"
+        "class Changes(Policy):\n"
+        "    count = 0\n"
+        "    config = property(lambda self: {'count': self.count})\n\n"
+        "    def decide(self, turns):\n"
+        "        self.count += 1\n"
+        "        return [Decision('turn left') for turn in turns]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match="Seed 0: expected a policy whose config stays"):
+        played(store, engine, plan("own_changing:Changes"))
+    assert len(store) == 1
+
+
+def test_an_error_of_the_users_own_code_names_its_row(tmp_path, engine, store, monkeypatch):
+    (tmp_path / "own_broken.py").write_text("from gym_text_policies import Policy\n1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ZeroDivisionError) as caught:
+        played(store, engine, plan("random", "own_broken:Mine"))
+    assert caught.value.__notes__ == [f"This was in the row '{GOTO}, own_broken:Mine'."]
+    with pytest.raises(UsageError, match=r", nowhere:Mine: model 'nowhere:Mine': expected"):
+        played(store, engine, plan("nowhere:Mine"))
+
+
+def test_each_row_has_a_line_that_counts_earlier_episodes_and_wins_and_the_log_stands_above_it(engine, store):
+    pytest.importorskip("tqdm")
+    played(store, engine, plan("gold", seeds=range(2)))
+    logger, shown = logging.getLogger("gym_text_policies.test"), io.StringIO()
+
+    class Talking(Progress):
+        def ended(self, row, episode):
+            logger.warning("again in 0.5 s")
+            super().ended(row, episode)
+
+    with redirect_stderr(shown):
+        handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger().addHandler(handler)
+        try:
+            played(store, engine, plan("gold", "random", seeds=range(4)), Talking(lines=True))
+        finally:
+            logging.getLogger().removeHandler(handler)
+    text = shown.getvalue()
+    won = Counter(episode.policy["kind"] for episode in store.episodes() if episode.outcome == "won")
+    assert "gold: 2/4 episodes" in text and all(f"{name}: 4/4 episodes, {won[name]} won [" in text for name in ("gold", "random"))
+    assert text.replace("\r", "\n").split("\n").count("again in 0.5 s") == 6 and "seed 3: " in text
+
+
+class Unread(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("kind", ["none", "closed", "nobody reads"])
+def test_a_run_goes_on_without_stderr(engine, store, monkeypatch, kind):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed, "nobody reads": Unread()}[kind])
+    played(store, engine, plan("gold"), Progress(lines=True))
+    assert len(store) == 3
