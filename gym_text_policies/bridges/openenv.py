@@ -2,13 +2,14 @@
 
 Every connection to ``/ws`` is a session. It has an environment and a thread of its own, which end with the connection. All
 environments of a server share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing
-that a client sends is run, imported, or used as a path. The limits are in `gym_text_policies.bridges.serving`.
+that a client sends is run, imported, or used as a path. OpenEnv limits the sessions, ends idle ones over ``/mcp``, answers
+malformed messages, and serves the tools for agents; uvicorn limits the bytes of a message.
 """
 
 from __future__ import annotations
 
 import functools
-import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,60 +19,26 @@ from typing import Any
 
 import gymnasium as gym
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from fastmcp import Client
-from openenv.core import EnvClient
+from fastapi.responses import JSONResponse
+from fastmcp import Client, FastMCP
+from fastmcp.exceptions import ToolError
 from openenv.core import env_server as openenv
-from openenv.core.client_types import StepResult
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
-from pydantic import Field
 
-from gym_text.errors import EngineError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.errors import EngineError, GymTextError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import TextSpec
 from gym_text_policies.bridges.answers import told
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.bridges.mcp_http import add_mcp
-from gym_text_policies.bridges.mcp_tools import tools_of
-from gym_text_policies.bridges.serving import Limits, LimitsMiddleware, OriginMiddleware
+from gym_text_policies.bridges.openenv_client import GymTextEnv, TextAction, TextObservation, TextState
+from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS
 from gym_text_policies.files.json_data import check_json, plain
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
-
-
-class TextAction(openenv.Action):
-    """One action, by its name."""
-
-    action: str = Field(description="The name of one of the observation's valid_actions, alone or among other words")
-
-
-class TextObservation(openenv.Observation):
-    """What a player perceives after a reset or a step, and how the game took the step."""
-
-    text: str = Field(description="What the player perceives now, ready to read")
-    goal: str = Field(description="The task of this episode")
-    valid_actions: list[str] = Field(description="Names of the actions that can be chosen now")
-    fields: dict[str, Any] = Field(description="The environment's other fields, as records store them; arrays are lists")
-    score: float = Field(description="Sum of the rewards of this episode")
-    success: bool = Field(description="Whether the task is done")
-    failure: bool = Field(description="Whether the task can no longer be done")
-    truncated: bool = Field(description="Whether a step limit has ended the episode")
-    action_was_valid: bool = Field(description="Whether the game understood the last action; true after a reset")
-    error: str = Field(description="Which actions are possible, where the last one could not be used; else empty")
-
-
-class TextState(openenv.State):
-    """The state of a session. `episode_id` and `step_count` are fields of OpenEnv's state."""
-
-    seed: int | None = Field(default=None, description="Seed of the episode; None where the game drew one")
-    split: str | None = Field(default=None, description="Split of the episode; None for the environment's own default")
-    score: float = Field(default=0.0, description="Sum of the rewards of this episode")
-    success: bool = Field(default=False, description="Whether the task is done")
-    done: bool = Field(default=False, description="Whether there is no running episode")
+__all__ = ["GymTextEnv", "GymTextEnvironment", "ServedGame", "TextAction", "TextObservation", "TextState", "create_app"]
 
 
 @dataclass(frozen=True)
@@ -194,21 +161,31 @@ class GymTextEnvironment(openenv.Environment):
     @functools.cached_property
     def mcp_client(self) -> Client[object]:
         """The tools of this session, for agents that play over ``/mcp``."""
-        return tools_of(self._begin, self._act)
+        server: FastMCP[object] = FastMCP()
 
-    def _begin(self, seed: int | None, split: str | None) -> str:
+        def begin(seed: int | None = None, split: str | None = None) -> str:
+            """Begin a game, and return its task, what you perceive, and the possible actions.
+
+            Equal splits and seeds are equal games.
+            """
+            return self._tell(lambda: self.reset(seed=seed, split=split))
+
+        def act(action: str) -> str:
+            """Take one action of the game by its name, and return what you perceive then, and the possible actions."""
+            return self._tell(lambda: self.step(TextAction(action=action)))
+
+        server.tool(begin)
+        server.tool(act)
+        return Client(server)
+
+    def _tell(self, play: Callable[[], object]) -> str:
+        """Play, and return the text for an agent. An error in words is for the agent alone; fastmcp logs all others."""
         with self._lock:
-            self.reset(seed=seed, split=split)
-            return self._told()
-
-    def _act(self, action: str) -> str:
-        with self._lock:
-            self.step(TextAction(action=action))
-            return self._told()
-
-    def _told(self) -> str:
-        """Return the text for an agent."""
-        return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
+            try:
+                play()
+            except GymTextError as error:
+                raise ToolError(str(error), log_level=logging.DEBUG) from error
+            return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
 
     @property
     def state(self) -> TextState:
@@ -259,7 +236,11 @@ class GymTextEnvironment(openenv.Environment):
 
 
 def create_app(
-    make: Callable[[str | None], gym.Env[Any, Any]], *, splits: Sequence[str] = FOLDS, limits: Limits | None = None
+    make: Callable[[str | None], gym.Env[Any, Any]],
+    *,
+    splits: Sequence[str] = FOLDS,
+    max_sessions: int = MOST_SESSIONS,
+    idle_seconds: float = IDLE_SECONDS,
 ) -> FastAPI:
     """Return OpenEnv's application for an environment.
 
@@ -268,9 +249,9 @@ def create_app(
             environment's own default. It is called once here, and then for each session. Pass ``expert="off"`` to `gym.make`: no
             client sees the expert's actions, and environments without an expert are faster.
         splits: Names of the splits that `make` takes; empty if it takes none.
-        limits: The limits on clients and their messages.
+        max_sessions: Most sessions at once.
+        idle_seconds: Seconds after which OpenEnv ends a session over ``/mcp`` in which no tool is called.
     """
-    limits = limits or Limits()
     env = make(None)
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
     tasks = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
@@ -281,44 +262,14 @@ def create_app(
         TextAction,
         TextObservation,
         env_name=name,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limits.max_sessions, session_timeout=limits.idle_seconds),
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds),
         state_cls=TextState,
         mode="simulation",
     )
-    app.state.limits = limits
-    add_mcp(app, name, game.spec, limits)
-    app.add_middleware(LimitsMiddleware, limits=limits)
-    app.add_middleware(OriginMiddleware)
     for error in (UsageError, StepOrderError):
         app.add_exception_handler(error, _bad_request)
-    app.add_exception_handler(RequestValidationError, _unprocessable)
     return app
 
 
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400)
-
-
-async def _unprocessable(request: Request, error: Exception) -> Response:
-    """Return the errors of a body without its values: JSON cannot hold an infinite number or half of a surrogate pair."""
-    assert isinstance(error, RequestValidationError)
-    errors = [{"type": e["type"], "loc": [*map(str, e["loc"])], "msg": e["msg"]} for e in error.errors()]
-    return Response(json.dumps({"detail": errors}), 422, media_type="application/json")
-
-
-class GymTextEnv(EnvClient[TextAction | str, TextObservation, TextState]):
-    """A client with a session on a server. ``GymTextEnv(base_url=…).sync()`` is the same client without ``await``.
-
-    `step` takes an action's name. If the server answers with an error, as after a step beyond the episode's end, the method raises
-    `RuntimeError`.
-    """
-
-    def _step_payload(self, action: TextAction | str) -> dict[str, Any]:
-        return {"action": action if isinstance(action, str) else action.action}
-
-    def _parse_result(self, payload: dict[str, Any]) -> StepResult[TextObservation]:
-        reward, done = payload["reward"], payload["done"]
-        return StepResult(TextObservation(**payload["observation"], reward=reward, done=done), reward, done)
-
-    def _parse_state(self, payload: dict[str, Any]) -> TextState:
-        return TextState(**payload)

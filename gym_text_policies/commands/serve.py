@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.folds import FOLDS
-from gym_text_policies.bridges.serving import Limits, listen, server_of
+from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS, listen, server_of
 from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
 
 logger = logging.getLogger(__name__)
@@ -31,21 +31,16 @@ class ServeConfig:
     """Address to listen at. By default only this machine reaches it. 0.0.0.0 listens at every address, as a container needs."""
     port: int = 8000
     """Port to listen at; 0 takes a free one."""
-    max_sessions: int = Limits.max_sessions
+    max_sessions: int = MOST_SESSIONS
     """Most clients at the same time. Further clients are refused."""
-    max_bytes: int = Limits.max_bytes
-    """Most bytes of a message."""
-    idle_seconds: float = Limits.idle_seconds
-    """A client that sends nothing for this many seconds is disconnected."""
+    idle_seconds: float = IDLE_SECONDS
+    """An agent that plays over MCP and calls no tool for this many seconds loses its game."""
 
     def __post_init__(self) -> None:
         check_int("port", self.port, 0, 65_535)
-        self.limits  # noqa: B018  checks them
-
-    @property
-    def limits(self) -> Limits:
-        """What clients are allowed."""
-        return Limits(self.max_sessions, self.max_bytes, self.idle_seconds)
+        check_int("max_sessions", self.max_sessions, 1, 10_000)
+        if not 0 < self.idle_seconds < float("inf"):
+            raise UsageError(f"idle_seconds: expected a number of seconds above 0; got {self.idle_seconds!r}.")
 
 
 def run(config: ServeConfig) -> None:
@@ -57,7 +52,7 @@ def run(config: ServeConfig) -> None:
         OSError: If the port is taken.
     """
     with listen(config.host, config.port) as listener:  # before OpenEnv, whose import takes seconds: a taken port raises at once
-        app = app_of(config.environment, config.limits)
+        app = app_of(config.environment, max_sessions=config.max_sessions, idle_seconds=config.idle_seconds)
         url = f"http://{config.host}:{listener.getsockname()[1]}"
         logger.info("Serving %s to %d clients at most, at %s", config.environment, config.max_sessions, url)
         if config.host not in LOOPBACK:
@@ -65,10 +60,10 @@ def run(config: ServeConfig) -> None:
         server_of(app).run(sockets=[listener])
 
 
-def app_of(environment: str, limits: Limits | None = None) -> Any:
+def app_of(environment: str, **limits: Any) -> Any:
     """Return OpenEnv's application for an environment, with its folds as splits.
 
-    The expert is off unless the name turns it on; no client sees its actions.
+    The expert is off unless the name turns it on; no client sees its actions. `limits` are those of `create_app`.
     """
     import_extra("openenv", "openenv")
     from gym_text_policies.bridges.openenv import create_app
@@ -76,7 +71,7 @@ def app_of(environment: str, limits: Limits | None = None) -> Any:
     def make(split: str | None) -> gym.Env[Any, Any]:
         return environment_maker(environment, **fold_arguments(environment, split))()
 
-    return create_app(make, splits=_splits(environment), limits=limits)
+    return create_app(make, splits=_splits(environment), **limits)
 
 
 def _splits(environment: str) -> tuple[str, ...]:

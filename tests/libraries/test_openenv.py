@@ -25,15 +25,13 @@ from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 from openenv.validation.runtime.collector import collect_runtime_evidence
 from openenv.validation.runtime.contracts import load_runtime_plan
 from typer.testing import CliRunner
-from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from gym_text import UsageError
 from gym_text.errors import StepOrderError
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.bridges.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, ServedGame, TextAction, create_app
-from gym_text_policies.bridges.serving import Limits, listen, serving
+from gym_text_policies.bridges.serving import serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.json_data import plain
@@ -105,8 +103,8 @@ async def episode_there(client, keys, seed, steps):
     return record
 
 
-def test_64_clients_at_once_have_the_episodes_of_one_process():
-    name, seeds, steps = "CookingWorldText-v0", range(64), 20
+def test_16_clients_at_once_have_the_episodes_of_one_process():
+    name, seeds, steps = "CookingWorldText-v0", range(16), 20
     with environment_maker(name)() as env:
         keys = list(env.reset(seed=0)[0])
 
@@ -184,27 +182,12 @@ def test_a_name_that_is_no_action_is_told_and_several_in_a_row_end_the_episode(n
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("", "expected JSON"),
-        ("step", "expected JSON"),
-        (b'{"type": "state"}', "got a binary frame"),
-        ("[" * 60_000, "expected JSON"),
-        ("9" * 6_000, "expected JSON"),
-        ("[1, 2]", "expected an object"),
-        ('{"data": {}}', "type is one of 'reset', 'step'"),
-        ({"type": "stpe", "data": {"action": "drop"}}, "type is one of 'reset', 'step'"),
-        ({"type": ["step"]}, "type is one of 'reset', 'step'"),
-        ({"type": "step"}, 'step: expected {"type": "step", "data": {"action": "look around"}}'),
-        ({"type": "step", "data": "drop"}, "step: expected"),
-        ({"type": "step", "data": {"action": 3}}, "step: expected"),
-        ({"type": "step", "data": {"action": "drop", "metadata": 3}}, "Invalid message"),
-        ({"type": "step", "data": {"action": "drop", "code": "print(1)"}}, "step: expected"),
-        ({"type": "step", "data": {"action": "drop \ud800"}}, "no half of a surrogate pair"),
-        ({"type": "state", "data": {}}, "state: expected"),
+        ("step", "Invalid JSON"),
+        ({"type": "stpe", "data": {"action": "drop"}}, "Unknown message type"),
+        ({"type": "step", "data": {"action": 3}}, "Invalid message"),
         ({"type": "reset", "data": {"sed": 1}}, "Did you mean 'seed'?"),
         ({"type": "reset", "data": {"seed": -1}}, "expected an integer from 0"),
-        ({"type": "reset", "data": {"seed": True}}, "expected an integer from 0"),
         ({"type": "reset", "data": {"split": "tests"}}, "Did you mean 'test'?"),
-        ({"type": "reset", "data": {"split": ["test"]}}, "expected one of 'train'"),
         ({"type": "reset", "data": {"split": "test", "index": 1_000_000}}, "index: expected an integer from 0 to 999999"),
         ({"type": "reset", "data": {"index": 1}}, "expected a split beside it"),
         ({"type": "reset", "data": {"episode_id": 1}}, "episode_id: expected a string"),
@@ -219,78 +202,8 @@ def test_a_bad_message_is_told_what_was_expected_and_the_episode_goes_on(goto, m
         assert ask(connection, {"type": "state"})["data"]["episode_id"] == "mine"
 
 
-def random_message(rng):
-    """Return one of what a broken or hostile client could send."""
-    words = [
-        "reset",
-        "step",
-        "state",
-        "mcp",
-        "stop",
-        "type",
-        "data",
-        "action",
-        "seed",
-        "split",
-        "index",
-        "__class__",
-        "self",
-        "func",
-    ]
-
-    def value(depth=0):
-        kinds = [
-            None,
-            True,
-            rng.randint(-(2**70), 2**70),
-            rng.random() * 1e308,
-            float("nan"),
-            rng.choice(words),
-            chr(rng.randrange(1, 0x11000)),
-        ]
-        if depth < 3:
-            kinds += [
-                [value(depth + 1) for _ in range(rng.randrange(4))],
-                {rng.choice(words): value(depth + 1) for _ in range(rng.randrange(4))},
-            ]
-        return rng.choice(kinds)
-
-    kind = rng.randrange(8)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(200))
-    if kind == 1:
-        return "".join(map(chr, rng.choices(range(1, 0xD800), k=rng.randrange(200))))
-    if kind == 2:
-        return rng.choice("[{") * rng.randrange(1, 3000)
-    message = json.dumps({"type": rng.choice(words), "data": value()} if kind < 5 else value())
-    if kind == 5:
-        message = json.dumps({"type": "step", "data": {"action": rng.choice(["drop", "", "x" * 5000, "\ud83d", "turn left\x00"])}})
-    if kind == 6:
-        message = json.dumps({"type": "reset", "data": {rng.choice(words): value() for _ in range(2)}})
-    place = rng.randrange(len(message) + 1)
-    return message if rng.random() < 0.7 else message[:place] + rng.choice(["", '"', "}", "\\", "\0"]) + message[place + 1 :]
-
-
-def test_10000_random_messages_leave_the_server_alive(goto):
-    rng, answered, connections = random.Random(0), 0, 0
-    while answered < 10_000:
-        connections += 1
-        with socket_to(goto) as connection:
-            try:
-                while answered < 10_000:
-                    answer = ask(connection, random_message(rng))
-                    assert answer["type"] in ("error", "observation", "state", "mcp")
-                    answered += 1
-            except ConnectionClosed:
-                continue
-    assert connections < 100
-    assert requests.get(f"{goto}/health", timeout=60).json() == {"status": "healthy"}
-    with player(goto) as game:
-        assert game.reset(seed=0).observation.goal == "go to the green key"
-
-
 def test_one_session_too_many_is_refused_and_a_client_that_vanishes_makes_room():
-    with serving(app_of(GOTO, Limits(max_sessions=1))) as url:
+    with serving(app_of(GOTO, max_sessions=1)) as url:
         with socket_to(url) as first:
             ask(first, {"type": "reset"})
             with socket_to(url) as second:
@@ -326,61 +239,9 @@ def test_a_game_is_closed_when_its_client_is_gone():
     assert len(closed) == 1
 
 
-def test_an_idle_session_is_told_and_closed():
-    limits = Limits(max_sessions=1, idle_seconds=0.5)
-    with serving(app_of(GOTO, limits)) as url:
-        with socket_to(url) as connection:
-            ask(connection, {"type": "reset"})
-            message = json.loads(connection.recv(timeout=60))["data"]["message"]
-            assert "expected a message within 0.5 seconds" in message
-            with pytest.raises(ConnectionClosed):
-                connection.recv(timeout=60)
-        with socket_to(url) as connection:
-            assert ask(connection, {"type": "reset"})["type"] == "observation"
-
-
-def test_a_message_or_a_body_that_is_too_long_is_refused():
-    limits = Limits(max_bytes=1000)
-    with serving(app_of(GOTO, limits)) as url:
-        with socket_to(url) as connection, pytest.raises(ConnectionClosed, match="1009"):
-            ask(connection, {"type": "step", "data": {"action": "x" * 1000}})
-        answer = requests.post(f"{url}/reset", data=b"x" * 1001, timeout=60)
-        assert (answer.status_code, answer.json()["detail"]) == (413, "body: expected 1000 bytes at most; got 1001.")
-        assert requests.post(f"{url}/reset", data=iter([b"x" * 1001]), timeout=60).status_code == 411
-        assert requests.post(f"{url}/reset", json={"seed": 0}, timeout=60).status_code == 200
-
-
-@pytest.mark.parametrize("seed", ["1e999", "-1e999", "NaN", '"\\ud800"', '{"\\ud800": 1}', "[" * 200 + "]" * 200, "9" * 500])
-def test_a_seed_that_is_none_is_told_over_http_and_over_a_websocket(goto, seed):
-    body = f'{{"seed": {seed}}}'
-    answer = requests.post(f"{goto}/reset", data=body, headers={"content-type": "application/json"}, timeout=60)
-    assert answer.status_code in (400, 422) and answer.json()["detail"]
-    with socket_to(goto) as connection:
-        assert ask(connection, f'{{"type": "reset", "data": {body}}}')["type"] == "error"
-        assert ask(connection, {"type": "reset", "data": {"seed": 0}})["type"] == "observation"
-
-
-def test_half_a_request_is_ended_while_sessions_go_on():
-    with serving(app_of(GOTO, Limits(request_seconds=0.5))) as url, socket_to(url) as connection:
-        ask(connection, {"type": "reset", "data": {"seed": 0}})
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:
-            half.sendall(b"POST /reset HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
-            half.settimeout(60)
-            assert b"408" in half.recv(4096)
-        time.sleep(0.6)  # a websocket has no such time
-        assert ask(connection, {"type": "step", "data": {"action": "drop"}})["type"] == "observation"
-
-
 def test_http_keeps_no_episode_and_says_so(goto):
     answer = requests.post(f"{goto}/step", json={"action": {"action": "drop"}}, timeout=60)
     assert answer.status_code == 400 and "over the same connection to /ws" in answer.json()["detail"]
-
-
-def test_only_this_machine_reaches_a_server_by_default():
-    with listen() as listener:
-        assert listener.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(OSError):
-            socket.create_connection(("127.0.0.2", listener.getsockname()[1]), timeout=5)
 
 
 def test_folds_are_splits_and_levels_are_tasks(kitchen):
@@ -414,11 +275,6 @@ def test_a_described_environment_of_gymnasium_is_served_too():
         assert game.reset(seed=0).observation.text.startswith("You stand in row 0, column 0")
         assert game.step("move down").observation.fields == {"observation": 4}
         assert requests.get(f"{url}/metadata", timeout=60).json()["name"] == "FrozenLake-v1"
-
-
-def test_a_level_that_repeats_is_known():
-    with environment_maker(GOTO)() as env:
-        assert env.unwrapped.fold_size == 1_000_000
 
 
 def validate(*words):
@@ -489,37 +345,6 @@ def test_the_command_serves_until_it_is_told_to_end(how):
         assert process.wait(timeout=60) == 130
 
 
-@pytest.mark.parametrize("route", ["GET /health", "POST /reset", "POST /mcp", "POST /mcp of MCP", "GET /ws"])
-def test_a_web_page_of_another_machine_can_neither_play_nor_take_a_session(goto, route):
-    method, path = route.split()[:2]
-    headers = {"accept": "application/json, text/event-stream" if "MCP" in route else "*/*"}
-    body = {"jsonrpc": "2.0", "id": 0, "method": "openenv/session/create", "params": {}} if path == "/mcp" else {}
-    if "MCP" in route:
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        body |= {"method": "initialize", "params": about}
-    if path == "/ws":
-        headers |= {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
-        headers |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
-
-    def status(**sent):
-        arguments = {"json": body} if method == "POST" else {}
-        with requests.request(method, goto + path, headers=headers | sent, timeout=60, stream=True, **arguments) as answer:
-            return answer.status_code
-
-    served = 101 if path == "/ws" else 200
-    here = ("http://localhost:6274", "https://127.0.0.1", "http://[::1]:80")
-    assert [status(), status(host="a.name.example"), *(status(origin=origin) for origin in here)] == [served] * 5
-    pages = ("http://other.example", "null", "", "https://127.0.0.1.example", "http://[x")
-    assert [status(origin=origin) for origin in pages] == [403] * 5
-    assert status(host="rebound.example:80", origin="http://rebound.example:80") == 403
-    assert status(host="a.name.example", origin="http://localhost") == 403
-
-
-def test_a_limit_that_is_none_is_refused():
-    with pytest.raises(UsageError, match="max_sessions: expected an integer from 1"):
-        Limits(max_sessions=0)
-
-
 class Breaking(gym.Wrapper):
     """Breaks at its second step, or gives a reward there that is no number, and after that at every step and reset."""
 
@@ -563,45 +388,6 @@ def test_a_game_that_breaks_is_an_error_ends_the_episode_and_is_made_anew(broken
             assert made[-1].closed
             with pytest.raises(RuntimeError, match="this one has ended"):
                 client.step("turn left")
-
-
-class Slow(gym.Wrapper):
-    """Notes how many of its steps and resets run at once."""
-
-    running = most = 0
-
-    def reset(self, **arguments):
-        return self._slowly(lambda: self.env.reset(**arguments))
-
-    def step(self, action):
-        return self._slowly(lambda: self.env.step(action))
-
-    def _slowly(self, play):
-        self.running += 1
-        self.most = max(self.most, self.running)
-        time.sleep(0.05)
-        self.running -= 1
-        return play()
-
-
-def test_calls_of_tools_that_one_session_gets_at_once_are_played_one_after_the_other():
-    make, made = environment_maker(GOTO), []
-
-    def slow(split):
-        made.append(Slow(make()))
-        return made[-1]
-
-    session = GymTextEnvironment(ServedGame(slow, (), GOTO, make().get_wrapper_attr("text_spec"), 1000))
-
-    async def play():
-        async with session.mcp_client as agent:
-            await agent.call_tool("begin", {"seed": 0})
-            calls = [agent.call_tool("act", {"action": "turn left"}) for _ in range(4)]
-            return await asyncio.gather(*calls, agent.call_tool("begin", {"seed": 1}))
-
-    told = asyncio.run(play())
-    assert len(told) == 5 and made[0].most == 1 and len(made) == 1
-    session.close()
 
 
 class WithoutScore(gym.Wrapper):
