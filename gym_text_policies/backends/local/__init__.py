@@ -3,7 +3,6 @@
 ::
 
     rendering     messages -> text, as the model's chat template writes it
-    encoding      text -> tokens; of a chat that grows only what is new is tokenised
     tokens        messages -> tokens
     tree          tokens of several texts -> one tree, in which a common start is computed once
     attention     several trees in one row of tokens: which tokens attend to which
@@ -11,7 +10,6 @@
     prefixes      a cache of the token sequences that were read, so that a call computes only new tokens
     packed        reading in packed rows, for models with attention alone
     llama         the forward pass of a Llama on a CPU: transformers' numbers, in less time
-    pooled        the same on a GPU, where all sequences of a row attend in one product
     cached        reading by the model's own cache, or without one, for all other models
     sampling      logits -> the next token
     decoding      logits -> scores of the candidates, or the tokens of a text

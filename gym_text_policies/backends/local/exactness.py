@@ -25,16 +25,13 @@ from gym_text_policies.backends.local.decoding import Candidates
 from gym_text_policies.backends.local.linear import fast_types
 from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefixes
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.files.digests import digest_of
 from gym_text_policies.files.user_cache import recall, remember
 
 _logger = logging.getLogger(__name__)
-_WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)
-_POOLED_ON = ("cuda",)
-"""Devices on which `PooledPrefixes` is tried."""
+_WAYS: tuple[type[Prefixes], ...] = (PackedPrefixes, CachedPrefixes, RereadPrefixes)
 _PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Kinds of layers, by transformers' names, in which tokens influence each other by attention alone."""
 _WINDOW = 8
@@ -73,9 +70,8 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weigh
 
 
 def _ways(model: Any) -> list[type[Prefixes]]:
-    """Return the ways of reading that a model's configuration and device allow, the fastest first."""
-    packed, pooled = may_be_packed(model), model.device.type in _POOLED_ON
-    return [way for way in _WAYS if (packed or not issubclass(way, PackedPrefixes)) and (pooled or way is not PooledPrefixes)]
+    """Return the ways of reading that a model's configuration allows, the fastest first."""
+    return [way for way in _WAYS if way is not PackedPrefixes or may_be_packed(model)]
 
 
 def _first_exact(model: Any, probe: _Probe) -> type[Prefixes]:

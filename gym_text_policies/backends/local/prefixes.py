@@ -1,6 +1,6 @@
 """`Prefixes`: a cache of the token sequences that a causal language model has read, so that a call computes only new tokens.
 
-A subclass runs the model in one way: `PackedPrefixes`, `PooledPrefixes`, `CachedPrefixes` or `RereadPrefixes`. Which sequences are
+A subclass runs the model in one way: `PackedPrefixes`, `CachedPrefixes` or `RereadPrefixes`. Which sequences are
 kept, copied and forgotten is decided here, the same for all of them.
 """
 

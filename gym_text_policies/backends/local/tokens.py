@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, Place
-from gym_text_policies.backends.local.encoding import encode
 from gym_text_policies.backends.local.rendering import calls_of, check_arguments, format_of, rendered
 from gym_text_policies.records import Message
 
@@ -108,13 +107,19 @@ def template_tokens(tokenizer: Any, text: str, *, before_word: bool = True) -> l
             its own of the last space before a word.
     """
     if before_word and len(text) - len(text.rstrip()) > 1:
-        longer, word = encode(tokenizer, text + _WORD), encode(tokenizer, _WORD)
+        longer, word = _tokens_of(tokenizer, text + _WORD), _tokens_of(tokenizer, _WORD)
         if longer[-len(word) :] == word:
             return longer[: -len(word)]
-    return encode(tokenizer, text)
+    return _tokens_of(tokenizer, text)
 
 
 _WORD = "a"
+
+
+def _tokens_of(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a text. Special tokens that it spells are recognised."""
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokens
 
 
 def _normalised(tokenizer: Any, text: str) -> str:

@@ -224,7 +224,7 @@ def test_other_code_or_another_number_of_threads_is_compared_anew(compared, monk
     assert len(compared) == 3
 
 
-@pytest.mark.parametrize("value", ["PackedPrefixes", "PooledPrefixes", "Prefixes", None, 3, ["packed"], {}])
+@pytest.mark.parametrize("value", ["PackedPrefixes", "Prefixes", None, 3, ["packed"], {}])
 def test_a_remembered_way_that_the_model_cannot_be_read_in_is_no_answer(compared, monkeypatch, value):
     monkeypatch.setattr(exactness, "recall", lambda kind, facts: value)
     assert exact_prefixes(small("mamba"), 100, weights="a").way == "reread" and len(compared) == 1
@@ -240,7 +240,7 @@ def test_a_model_that_is_refused_is_refused_again(compared):
 
 
 def test_the_page_lists_the_architectures_of_the_table():
-    page = (Path(__file__).parent.parent / "docs" / "models.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text("utf-8")
     for way in ("packed", "cached", "reread"):
         names = ", ".join(sorted(name for name, (_, own) in ARCHITECTURES.items() if own == way))
         assert f"| `{way}` | {names} |" in page

@@ -13,7 +13,7 @@ from gym_text_policies.report.table import row
 
 @pytest.fixture
 def adapters(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     return importlib.import_module("adapters")
 
 

@@ -15,7 +15,6 @@ from gym_text_policies.backends.local.best_first import find, search
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.decoding import Candidates, read
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.lookahead import LookAhead, Search
@@ -30,7 +29,7 @@ def _searching(monkeypatch):
     monkeypatch.setattr(transformers, "_FEW_TOKENS", 0)
 
 
-@pytest.mark.parametrize("way", [PackedPrefixes, PooledPrefixes, CachedPrefixes, RereadPrefixes])
+@pytest.mark.parametrize("way", [PackedPrefixes, CachedPrefixes, RereadPrefixes])
 def test_the_search_finds_what_all_scores_say(small_model, way):
     draw, network = random.Random(0), small_model[0]
     prefixes, others = way(network, 4000), way(network, 4000)

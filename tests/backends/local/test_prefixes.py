@@ -3,25 +3,20 @@
 import os
 import random
 
-import pytest
 import torch
 
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, usual_room
 
-WAYS = pytest.mark.parametrize("way", [PackedPrefixes, PooledPrefixes])
 
-
-@WAYS
-def test_packed_sequences_have_the_logits_of_plain_ones(small_model, way):
+def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
     network, _ = small_model
 
     def close(logits, *tokens):
         plain = network(torch.tensor([tokens])).logits[0, -1]
         return float((logits - plain).abs().max() / plain.abs().max()) < 1e-5
 
-    prefixes = way(network, 1000)
+    prefixes = PackedPrefixes(network, 1000)
     (short, long) = prefixes.open([(5, 6, 7), (8,) * 40])
     first, second = Branch.line(short, [5, 6, 7], [2]), Branch(long, [8] * 40, [*range(-1, 38), 20], [39, 38])
     with torch.inference_mode():
@@ -38,9 +33,8 @@ def test_packed_sequences_have_the_logits_of_plain_ones(small_model, way):
         assert prefixes.match([8] * 39 + [1]) == 39
 
 
-@WAYS
-def test_a_prompt_that_comes_again_takes_no_copy(small_model, way):
-    prefixes = way(small_model[0], 600)
+def test_a_prompt_that_comes_again_takes_no_copy(small_model):
+    prefixes = PackedPrefixes(small_model[0], 600)
     (prefix,) = prefixes.open([(7,) * 50])
     branch = Branch.line(prefix, [7] * 50, [])
     prefixes.compute([branch])
@@ -51,9 +45,8 @@ def test_a_prompt_that_comes_again_takes_no_copy(small_model, way):
     assert first is prefix and second is not prefix and second.tokens == [7] * 49
 
 
-@WAYS
-def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model, way):
-    prefixes = way(small_model[0], 600)
+def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model):
+    prefixes = PackedPrefixes(small_model[0], 600)
     for number in range(10):
         (prefix,) = prefixes.open([(number,) * 100])
         branch = Branch.line(prefix, [number] * 100, [])
