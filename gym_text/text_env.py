@@ -239,9 +239,10 @@ class TextEnv(HasSchemas, Replayable):
             "failure": outcome.failure,
             "action_was_valid": outcome.action_was_valid,
         }
-        if not episode.is_over:
+        if self.expert != "off" and not episode.is_over:
             info |= self.__gold_action(episode)
-        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info | self._more_info()
+        info |= self._more_info()
+        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info
 
     def render(self) -> Any:
         """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3)).
@@ -373,4 +374,8 @@ class TextEnv(HasSchemas, Replayable):
 
 def _copied(obs: Observation) -> Observation:
     """Return a copy of an observation that shares no array with it."""
-    return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
+    copy = dict(obs)
+    for key, value in obs.items():
+        if isinstance(value, np.ndarray):
+            copy[key] = value.copy()
+    return copy

@@ -9,7 +9,7 @@ import pytest
 import gym_text
 import gym_text_policies
 
-HEAVY = {"Box2D", "PIL", "jpype", "minigrid", "openai", "orjson", "pygame", "stable_baselines3", "textworld_express", "torch"}
+HEAVY = {"Box2D", "PIL", "jpype", "minigrid", "openai", "pygame", "stable_baselines3", "textworld_express", "torch"}
 HEAVY |= {"textarena"}
 
 

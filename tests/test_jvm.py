@@ -375,7 +375,6 @@ def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
 @pytest.mark.parametrize(
     ("missing", "env_id", "extra"),
     [
-        ("orjson", ID, "textworld"),
         ("textworld_express", ID, "textworld"),
         ("jpype", ID, "textworld"),
         ("minigrid", "BabyAIText-v0", "babyai"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name))
 _SIZE = 512
@@ -24,6 +25,8 @@ class SignalHandlers:
         self._sigaction = getattr(ctypes.PyDLL(None), "sigaction", None)
         self._buffer = ctypes.create_string_buffer(_SIZE)
         self._records = [self._read(number) for number in _SIGNALS]
+        self._address = ctypes.c_void_p.from_buffer(self._buffer)
+        self._first = int.from_bytes(self._records[0][:_ADDRESS], sys.byteorder) or None
 
     @property
     def addresses(self) -> list[bytes]:
@@ -35,7 +38,7 @@ class SignalHandlers:
         if self._sigaction is None:
             return
         self._sigaction(_SIGNALS[0], None, self._buffer)
-        if self._buffer.raw[:_ADDRESS] == self._records[0][:_ADDRESS]:
+        if self._address.value == self._first:
             return
         for number, record in zip(_SIGNALS, self._records, strict=True):
             self._sigaction(number, record, None)

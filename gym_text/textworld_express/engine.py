@@ -18,13 +18,15 @@ from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, f
 
 EXTRA = "textworld"
 """The extra of pip that installs the engine and what it needs."""
+_BETWEEN_FIELDS, _BETWEEN_ACTIONS = "\x1f", "\x1e"
+"""ASCII's separators of units and of records. No text of the games contains them; an action that does may be repeated in the
+observation, which is therefore the last field."""
 _sorting_lock = threading.Lock()
 
 
 def check_installed() -> Path:
     """Return the path of the engine's jar, without starting Java; raise `MissingDependencyError` if a package is not installed."""
     check_java(EXTRA)
-    import_extra("orjson", EXTRA)
     return engine_jar("textworld_express", "textworld-express.jar", EXTRA)
 
 
@@ -34,6 +36,46 @@ def _entry_class(jar: Path) -> Any:
     jpype = import_extra("jpype", EXTRA)
     jpype.addClassPath(str(jar))
     return jpype.JClass("textworldexpress.runtime.PythonInterface")
+
+
+@functools.cache
+def _readers(jar: Path) -> tuple[Any, Any]:
+    """Return Java functions that join the fields of the engine's answers to one string; Java must have been started.
+
+    The first one takes an answer; the second one takes an entry object and an action, which it plays. One call of Java for a step
+    takes half as long as the engine's own JSON, which then has to be read, or as a call for each field.
+    """
+    import jpype
+
+    java = jpype.JClass
+    handles: Any = java("java.lang.invoke.MethodHandles")
+    lookup, type_of = handles.publicLookup(), java("java.lang.invoke.MethodType").methodType
+    string, characters = java("java.lang.String"), java("java.lang.CharSequence")
+    answer, entry = java("textworldexpress.struct.StepResult"), _entry_class(jar)
+    strings_type, array = jpype.JArray(string), jpype.JArray(characters)
+    join = lookup.findStatic(string, "join", type_of(string, characters, array))
+    join_actions = join.bindTo(_BETWEEN_ACTIONS).asFixedArity().asType(type_of(string, strings_type))
+
+    def field(name: str, kind: Any, as_string: Any = None) -> Any:
+        get = lookup.findVirtual(answer, name, type_of(kind))
+        return (handles.filterReturnValue(get, as_string) if as_string else get).asType(type_of(characters, answer))
+
+    def value(name: str, kind: Any) -> Any:
+        return field(name, kind, lookup.findStatic(string, "valueOf", type_of(string, kind)))
+
+    fields = [
+        *(value("taskSuccess", jpype.JBoolean), value("taskFailure", jpype.JBoolean), value("scoreNormalized", jpype.JDouble)),
+        field("validActions", strings_type, join_actions),
+        *(field(name, string) for name in ("freeLookStr", "inventoryStr", "observationStr")),
+    ]
+    join_fields = handles.filterArguments(join.bindTo(_BETWEEN_FIELDS).asCollector(array, len(fields)), 0, *fields)
+    read = handles.permuteArguments(join_fields, type_of(string, answer), *[0] * len(fields))
+    step_and_read = handles.filterReturnValue(lookup.findVirtual(entry, "step", type_of(answer, string)), read)
+    as_function = java("java.lang.invoke.MethodHandleProxies").asInterfaceInstance
+    return (
+        as_function(java("java.util.function.Function"), read).apply,
+        as_function(java("java.util.function.BiFunction"), step_and_read).apply,
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -92,14 +134,15 @@ class ExpressGame:
     """
 
     def __init__(self, name: str, parameters: dict[str, int]) -> None:
-        self._loads = import_extra("orjson", EXTRA).loads
         self._name = name
         self._parameters = ",".join(f"{key}={value}" for key, value in parameters.items())
         self._seed: int | None = None
+        self._joined_actions = ""
+        self._valid_actions: tuple[str, ...] = ()
         jar = check_installed()
         start()
         self._java = _entry_class(jar)()
-        self._step = self._java.stepJSON
+        self._read, self._step = _readers(jar)
         self._java_error: Any = import_extra("jpype", EXTRA).JException
         with self._errors():
             getattr(self._java, "gameGenerator_$eq")(_generator(jar, name, self._parameters))
@@ -112,13 +155,13 @@ class ExpressGame:
     def start(self, seed: int, fold: str) -> ExpressState:
         """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
         with self._errors():
-            answer = str(self._generate(seed, fold, gold=False).toJSON())
+            answer = str(self._read(self._generate(seed, fold, gold=False)))
         return self._state(answer)
 
     def gold_path(self, seed: int, fold: str) -> tuple[tuple[str, ...], ExpressState]:
         """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
         with self._errors():
-            answer = str(self._generate(seed, fold, gold=True).toJSON())
+            answer = str(self._read(self._generate(seed, fold, gold=True)))
             return strings(self._java.getGoldActionSequence()), self._state(answer)
 
     def replay(self, seed: int, fold: str, actions: Sequence[str]) -> None:
@@ -142,7 +185,7 @@ class ExpressGame:
         """Play an action. The game also answers an invalid action, which costs a step."""
         enter()
         try:  # not `_errors`: this is the hot path, and a context manager costs 1.5 microseconds
-            return self._state(str(self._step(encodable(action))))
+            return self._state(str(self._step(self._java, encodable(action))))
         except self._java_error as error:
             raise _failure(self, error) from error
 
@@ -150,7 +193,7 @@ class ExpressGame:
         """Play actions one after the other; return the state after the last action, or None without actions."""
         with self._errors():
             for action in actions[:-1]:
-                self._step(encodable(action))
+                self._java.step(encodable(action))
         return self.step(actions[-1]) if actions else None
 
     def winning(self, path: Sequence[str], state: ExpressState) -> tuple[str, ...] | None:
@@ -164,11 +207,11 @@ class ExpressGame:
         with self._errors():
             for action in path:
                 if action in valid:
-                    data = self._loads(str(self._step(action)))
-                    valid = data["validActions"]
+                    state = self._state(str(self._step(self._java, action)))
+                    valid = state.valid_actions
                     played.append(action)
-                    if data["tasksuccess"] or data["taskfailure"]:
-                        return tuple(played) if data["tasksuccess"] else None
+                    if state.success or state.failure:
+                        return tuple(played) if state.success else None
         return None
 
     def task(self) -> str:
@@ -207,19 +250,13 @@ class ExpressGame:
             raise _failure(self, error) from error
 
     def _state(self, answer: str) -> ExpressState:
-        data = self._loads(answer)
-        observation = data["observation"]
+        success, failure, score, valid_actions, look, inventory, observation = answer.split(_BETWEEN_FIELDS, 6)
         if observation.startswith("ERROR: "):  # the engine returns its complaints as observations
             raise EngineError(f"TextWorldExpress: {self}: {observation}")
-        return ExpressState(
-            observation,
-            data["look"],
-            data["inventory"],
-            tuple(sorted(set(data["validActions"]))),
-            data["score"],
-            data["tasksuccess"],
-            data["taskfailure"],
-        )
+        if valid_actions != self._joined_actions:  # many steps leave the valid actions as they are
+            self._joined_actions = valid_actions
+            self._valid_actions = tuple(sorted(set(valid_actions.split(_BETWEEN_ACTIONS)))) if valid_actions else ()
+        return ExpressState(observation, look, inventory, self._valid_actions, float(score), success == "true", failure == "true")
 
 
 def _failure(game: ExpressGame, error: Exception) -> EngineError:
