@@ -17,7 +17,7 @@ from helpers.harness import Levels, command, levels_of_rows, options, play_plan,
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
-from gym_text_policies.report.significance import STEPS_OF_WINS, PairedTest, paired_tests, run_of
+from gym_text_policies.report.statistics import STEPS_OF_WINS, PairedTest, paired_tests, run_of
 from gym_text_policies.report.table import interval, number
 
 BASE = "the base, asked alike"

@@ -24,8 +24,7 @@ from reinforcement import BABYAI, START, make
 
 from gym_text.errors import check_choice
 from gym_text_policies.records import Episode
-from gym_text_policies.report.intervals import wilson_interval
-from gym_text_policies.report.significance import paired_tests, run_of
+from gym_text_policies.report.statistics import paired_tests, run_of, wilson_interval
 from gym_text_policies.training.model.lora import environment_record
 
 GREEDY = "greedy"

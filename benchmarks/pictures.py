@@ -36,10 +36,9 @@ from gym_text_policies.records import Decision, Turn
 from gym_text_policies.report import write_report
 from gym_text_policies.report.curves import Curve, labels
 from gym_text_policies.report.curves import lines as lines_of
-from gym_text_policies.report.fitted import fitted
-from gym_text_policies.report.gif import write_gif
-from gym_text_policies.report.intervals import wilson_interval
-from gym_text_policies.report.table import interval, number
+from gym_text_policies.report.films import write_gif
+from gym_text_policies.report.statistics import wilson_interval
+from gym_text_policies.report.table import fitted, interval, number
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt

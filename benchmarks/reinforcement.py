@@ -44,9 +44,8 @@ from gym_text.errors import check_choice
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.report.intervals import wilson_interval
-from gym_text_policies.report.significance import paired_tests, run_of
-from gym_text_policies.report.table import Summary
+from gym_text_policies.report.figures import Summary
+from gym_text_policies.report.statistics import paired_tests, run_of, wilson_interval
 from gym_text_policies.training.model.lora import environment_record
 
 STARTS = Path(__file__).parent / "starts"

@@ -266,7 +266,7 @@ class Episode:
         return sum(step.decision.cost for step in self.steps)
 
     def _repr_html_(self) -> str:
-        """Return the episode for a notebook; see `gym_text_policies.report.illustrated` for one with pictures."""
+        """Return the episode for a notebook; see `gym_text_policies.report.step_pictures` for one with pictures."""
         from gym_text_policies.terminal.notebooks import episode_html
 
         return str(episode_html(self))

@@ -10,9 +10,9 @@ import pytest
 import gym_text  # noqa: F401  registers the environments
 from gym_text import Action, Field, TextSpec
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, load_policy, rollout
-from gym_text_policies.report.illustrated import Illustrated, illustrated
-from gym_text_policies.report.pictures import Pictures
-from gym_text_policies.report.table import markdown, row
+from gym_text_policies.report.figures import row
+from gym_text_policies.report.step_pictures import Illustrated, Pictures, illustrated
+from gym_text_policies.report.table import markdown
 from gym_text_policies.terminal.notebooks import MOST_STEPS
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"

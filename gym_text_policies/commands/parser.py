@@ -110,7 +110,7 @@ COMMANDS = {
         "PanelConfig",
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
-    "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.paired", "CompareConfig"),
+    "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.compare", "CompareConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.run.experiment_folder", "RunConfig"),
     "collect": Command(
         "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"

@@ -2,20 +2,20 @@
 
 In the order in which data flows, with the modules to read in that order::
 
-    runs      folders -> a Variant (a policy in an environment) for each row
-    curves    training files -> learning curves, and their charts
-    intervals means and intervals, in which a level counts once
-    table     episodes -> Summary -> a row with intervals; the commands bench and run use it as well
-    plots     variants -> bars with standard errors
-    compare   variants -> pairs of them on the same levels, and the probability that one is better
-    significance    paired tests, the interquartile mean, and a bootstrap over levels and training runs
-    paired    variants -> comparisons with these, which the command compare prints
-    replay    a recorded episode -> its states, by playing its actions again
-    pictures  replay -> pictures and the expert's advice, for the viewer
-    viewer    variants -> the episodes to step through, as JSON for viewer.js
-    page      all of the above -> one HTML page (page.html.jinja, style.css, viewer.js)
-    gif       replay -> an episode as a GIF in a run folder
-    illustrated     pictures -> an episode with its pictures in a notebook
+    runs           folders -> a Variant (a policy in an environment) for each row
+    curves         training files -> learning curves, and their charts
+    statistics     means and intervals, in which a level counts once; paired tests
+    bootstrap      intervals of drawn levels and training runs; the probability that one policy is better
+    figures        episodes -> Summary -> the figures of a row
+    table          figures -> the table, which the commands bench and run show as well
+    bar_plots      variants -> bars with standard errors
+    pairs          variants -> each pair of them on the same levels
+    compare        the command compare: paired tests of two or more policies
+    replay         a recorded episode -> its states, by playing its actions again
+    step_pictures  replay -> pictures and the expert's advice, for the viewer and for notebooks
+    viewer         variants -> the episodes to step through, as JSON for viewer.js
+    page           all of the above -> one HTML page (page.html.jinja, style.css, viewer.js)
+    films          replay -> an episode as a GIF in a run folder
 """
 
 from __future__ import annotations
@@ -39,12 +39,8 @@ class ReportConfig:
     """Run folders, or folders that contain run folders."""
     file: str | None = None
     """File to write. By default it is report.html in the first run folder."""
-    episodes: int = 200
-    """Number of episodes to step through, at most 200."""
     pictures: bool = True
     """Draw pictures of these episodes, by playing them again. The run folder keeps the pictures."""
-    title: str = "Report"
-    """Heading of the page."""
     imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
     """Modules whose environments may be played again, as in my_games. No other module that a record names is imported."""
 
@@ -54,9 +50,7 @@ def run(config: ReportConfig) -> str:
     if not config.runs:
         raise UsageError("runs: expected one or more run folders; got none.")
     file = config.file or Path(config.runs[0]) / "report.html"
-    path = write_report(
-        config.runs, file, episodes=config.episodes, pictures=config.pictures, title=config.title, imports=config.imports
-    )
+    path = write_report(config.runs, file, pictures=config.pictures, imports=config.imports)
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
@@ -93,9 +87,9 @@ def write_report(
     import_extra("scipy", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
     from gym_text_policies.remake import import_modules
+    from gym_text_policies.report.figures import is_twin
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
-    from gym_text_policies.report.table import is_twin
     from gym_text_policies.report.viewer import MOST, choose, show
 
     check_int("episodes", episodes, 0, MOST)

@@ -15,8 +15,8 @@ import jinja2
 from markupsafe import Markup
 
 from gym_text_policies.report import curves
-from gym_text_policies.report.compare import FEW, Comparison, compare
-from gym_text_policies.report.plots import Plot, plots
+from gym_text_policies.report.bar_plots import Plot, plots
+from gym_text_policies.report.pairs import FEW, PairTable, pairs_of
 from gym_text_policies.report.runs import Runs, Variant
 from gym_text_policies.report.table import NOTES, more_notes, table
 from gym_text_policies.report.viewer import Shown, script_json
@@ -49,7 +49,7 @@ class Environment:
     plots: list[Plot]
     empty: list[str]
     """Names of the measures without a plot."""
-    comparison: Comparison | None
+    comparison: PairTable | None
 
     @property
     def first_ahead(self) -> TableLine | None:
@@ -127,7 +127,7 @@ def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]
     header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
     shown = [(gifs.get(id(variant)), bool(variant.row["looks_ahead"])) for variant in variants]
     rows = tuple(TableLine(line, *more) for line, more in zip_longest(lines, shown, fillvalue=()))  # the last line may be the sum
-    return Environment(name, header, rows, *plots(variants), compare(variants))
+    return Environment(name, header, rows, *plots(variants), pairs_of(variants))
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:

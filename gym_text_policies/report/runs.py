@@ -17,7 +17,7 @@ from gym_text_policies.files.safe_files import is_regular
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
-from gym_text_policies.report.table import Summary, how_asked, labels, row
+from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
 
 

@@ -1,163 +1,15 @@
-"""The table: a row for each policy in an environment, with intervals, as figures, as text and as Markdown."""
+"""The table of results: as Markdown, in a notebook, and fitted to the width of a terminal."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections import Counter
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gym_text import html
-from gym_text.registration import RETURNS
-from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.policies.labels import thinking
-from gym_text_policies.policies.unusable import REASONS
-from gym_text_policies.records import VERSION, Episode, Outcome
-from gym_text_policies.report.intervals import by_level, mean, return_interval, wilson_interval
 
-_MEASURES = (
-    *("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost"),
-    *("model_calls", "simulator_steps"),
-)
 LONG = 1e12
 """Numbers of this size or more are shown as powers of ten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """An episode without its steps."""
-
-    key: str
-    seed: int
-    outcome: Outcome
-    error: str | None
-    total_reward: float
-    length: int
-    invalid: int
-    tokens_in: int
-    tokens_out: int
-    seconds: float
-    cost: float
-    level: int | None = None
-    version: int = VERSION
-    tells_success: bool = True
-    """Whether the environment said if the task was done."""
-    tokens_reasoning: int = 0
-    thoughts_cut: int = 0
-    invalid_reasons: Mapping[str, int] = field(default_factory=dict)
-    looks_ahead: bool = False
-    """Whether the policy has tried actions in copies of the game."""
-    model_calls: int = 0
-    simulator_steps: int = 0
-
-    @property
-    def won(self) -> bool:
-        """Whether the episode was won."""
-        return self.outcome == "won"
-
-    @classmethod
-    def of(cls, episode: Episode) -> Summary:
-        """Return the summary of an episode."""
-        return cls(**{field.name: getattr(episode, field.name) for field in dataclasses.fields(cls)})
-
-
-def labels(folder: Path) -> dict[str, str]:
-    """Return the names of the rows of a benchmark's run folder, each by the key of one episode of the row."""
-    try:
-        stored = json.loads(check_regular(folder / "table.json", folder).read_text("utf-8"))["labels"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return {str(key): str(label) for key, label in stored.items()} if isinstance(stored, dict) else {}
-
-
-def is_twin(row: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a row is a controller's that plays exactly as the environment's expert does: the expert is this controller."""
-    names = ("environment", "episodes", "return", "return_interval", "length", "won", "lost")
-    experts = [other for other in rows if other["policy"].partition(" ")[0] == "gold"]
-    return row["policy"] == "controller" and any(all(other[name] == row[name] for name in names) for other in experts)
-
-
-def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *, asked: str = "") -> dict[str, Any]:
-    """Return the figures of one row.
-
-    An episode that ended in an error counts in `error` and in no mean. A level that was played more than once counts once in
-    ``return``, ``success`` and their intervals: by the mean of its episodes. ``success`` is None if the environment does not say
-    what a success is.
-
-    Args:
-        environment: Name of the environment.
-        policy: Name of the row.
-        episodes: The episodes of one policy in one environment.
-        asked: How a language model is asked; see `how_asked`.
-    """
-    summaries = [episode if isinstance(episode, Summary) else Summary.of(episode) for episode in episodes]
-    played = [summary for summary in summaries if summary.error is None]
-    outcomes = Counter(summary.outcome for summary in summaries)
-    columns = {name: [float(getattr(summary, name)) for summary in played] for name in _MEASURES}
-    returns = list(by_level(played, lambda summary: summary.total_reward).values())
-    tells_success = any(summary.tells_success for summary in played)
-    wins = list(by_level(played, lambda summary: summary.won).values()) if tells_success else []
-    steps = sum(columns["length"])
-    return {
-        "environment": environment,
-        "policy": policy,
-        "asked": asked,
-        "episodes": len(summaries),
-        "earlier": sum(summary.version < VERSION for summary in summaries),
-        "levels": len(returns),
-        "return": mean(returns),
-        "return_interval": return_interval(returns, RETURNS.get(environment.partition("?")[0])),
-        "success": sum(wins) / len(wins) if wins else None,
-        "success_interval": wilson_interval(sum(wins), len(wins)),
-        **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
-        "invalid": sum(columns["invalid"]) / steps if steps else None,
-        "invalid_reasons": _reasons(played),
-        "length": mean(columns["length"]),
-        "tokens_in": mean(columns["tokens_in"]),
-        "tokens_out": mean(columns["tokens_out"]),
-        "tokens_reasoning": mean(columns["tokens_reasoning"]),
-        "thoughts_cut": sum(columns["thoughts_cut"]) / steps if steps else None,
-        "looks_ahead": any(summary.looks_ahead for summary in summaries),
-        "model_calls": mean(columns["model_calls"]),
-        "simulator_steps": mean(columns["simulator_steps"]),
-        "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
-        "cost": mean(columns["cost"]),
-        "total_cost": sum(summary.cost for summary in summaries),
-    }
-
-
-def _reasons(played: Iterable[Summary]) -> dict[str, int]:
-    """Return the number of unusable answers by their reasons, the most frequent first. A record may have reasons of its own."""
-    known = [(reason if reason in REASONS else "other", count) for each in played for reason, count in each.invalid_reasons.items()]
-    return dict(Counter(reason for reason, count in known for _ in range(count)).most_common())
-
-
-def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
-    """Return in words how a language model is asked; for any other policy the text is empty.
-
-    Args:
-        policy: The policy's configuration, such as ``episode.policy``.
-        name: Name of the row. The mode is left out if the name ends with it.
-    """
-    mixed = policy.get("kind") == "mixed"
-    player: Any = policy
-    while isinstance(player, Mapping) and player.get("kind") in ("mixed", "lookahead"):
-        player = player.get("player")
-    parts = [f"{key} {policy[key]}" for key in ("noise", "expert_share") if mixed and policy.get(key)]
-    if isinstance(player, Mapping) and player.get("kind") == "llm":
-        usual = {"history": 0, "history_thoughts": "none", "temperature": 0.0, "with_reward": False}
-        parts = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value] + parts
-        mode = str(player.get("mode"))
-        thinks = thinking(player)
-        shown = [mode] * (f", {mode}" not in name) + [thinks] * (thinks not in name)
-        shown += ["pictures"] * bool(player.get("pictures") and ", pictures" not in name)
-        parts = [str(player.get("strategy")), *filter(None, shown), *parts]
-    return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record by somebody else may be long
-
-
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "environment": lambda row: row["environment"],
     "policy": lambda row: row["policy"] + " †" * row["looks_ahead"],
@@ -204,15 +56,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     is shown if anything was paid, the columns of thoughts if a model thought, the reasons of invalid answers if there are any, and
     the columns of a search if a policy looks ahead.
     """
-    earlier = {
-        "asked": "",
-        "total_cost": 0.0,
-        "tokens_reasoning": 0,
-        "thoughts_cut": 0,
-        "invalid_reasons": {},
-        "looks_ahead": False,
-    }  # keys that tables of earlier releases lack
-    rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
     hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in way for way in asked) else set()
@@ -258,28 +101,17 @@ def aligned(lines: Iterable[Sequence[str]]) -> str:
 
 
 def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return notes beside `NOTES` that some tables need: on looking ahead, on thoughts, on reasons, on earlier versions."""
+    """Return notes beside `NOTES` that some tables need: on looking ahead, on thoughts, on reasons."""
     thoughts = (
         "Of it thoughts: share of the tokens out. Thoughts cut: share of steps whose thought reached its greatest length."
-        if any(row.get("tokens_reasoning") for row in rows)
+        if any(row["tokens_reasoning"] for row in rows)
         else ""
     )
-    reasons = {reason for row in rows for reason in row.get("invalid_reasons", ())}
+    reasons = {reason for row in rows for reason in row["invalid_reasons"]}
     why = "Why invalid: number of answers that could not be used." if reasons else ""
     why += " Cut: the answer did not end within max_tokens." if "cut" in reasons else ""
-    ahead = LOOKS_AHEAD if any(row.get("looks_ahead") for row in rows) else ""
-    return list(filter(None, (ahead, " ".join(filter(None, (thoughts, why))), _of_earlier_version(rows))))
-
-
-def _of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence that counts episodes of an earlier version, which drew random numbers in another way; empty without any."""
-    earlier = sum(row.get("earlier", 0) for row in rows)
-    if not earlier:
-        return ""
-    return (
-        f"{earlier} of {sum(row['episodes'] for row in rows)} episodes were stored by an earlier version, which drew random "
-        "numbers in another way. A policy that draws at random would play them differently today."
-    )
+    ahead = LOOKS_AHEAD if any(row["looks_ahead"] for row in rows) else ""
+    return list(filter(None, (ahead, " ".join(filter(None, (thoughts, why))))))
 
 
 def _count(row: Mapping[str, Any]) -> str:
@@ -298,3 +130,91 @@ def number(value: float | None, form: str) -> str:
 def interval(bounds: tuple[float, float] | None, form: str) -> str:
     """Return an interval in brackets, or an empty text for None."""
     return "" if bounds is None else f" [{number(bounds[0], form)}, {number(bounds[1], form)}]"
+
+
+WIDTH = 120
+"""Most characters of a line."""
+_REMOVED = "won / lost / truncated / error"
+_MOST_TELLING = (
+    *("policy", "success [95 %]", "return [95 %]", "episodes", "unusable answers", "cost, $", "model calls", "simulator steps"),
+    *("length", "s / decision", "asked", _REMOVED, "share of thoughts", "thoughts cut", "tokens out", "tokens in"),
+)
+"""Columns, the most telling first. The first two are shown in any width."""
+_ALWAYS = 2
+_IN_WORDS = {"cut": "too long", "several actions": "> 1 action"}
+NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible."
+"""What is said below every table."""
+_UNUSABLE = "Unusable answers: share of the steps, and the most frequent reason."
+TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
+"""What is said in addition if that is the most frequent reason of a row."""
+_WIDE = "table.md has all columns."
+
+
+def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
+    """Return rows as a table in Markdown that is at most `width` characters wide, if the names of the policies are not longer.
+
+    The success comes first; notes stand below. Answers that could not be used have one column: their share of the steps, and the
+    most frequent reason.
+
+    Args:
+        rows: The figures of the rows; see `row`.
+        width: Most characters of a line.
+    """
+    (_, *headings), *lines = table(rows)
+    cells = [dict(zip(headings, line[1:], strict=True)) for line in lines]
+    for cell, row in zip(cells, rows, strict=False):  # the last line may be the sum of the costs
+        cell["unusable answers"] = _unusable(row)
+        cell["return [95 %]"] = _return(row, rows)
+        cell["policy"] = f"  {cell['policy']}"
+    for cell in cells[len(rows) :]:
+        cell["unusable answers"] = ""
+    is_cut = any(next(iter(row.get("invalid_reasons", ())), "") == "cut" for row in rows)
+    environments = [row["environment"] for row in rows]
+    columns = _columns(cells, environments, width)
+    reasons = [_UNUSABLE, *[TOO_LONG] * is_cut] if "unusable answers" in columns else []
+    note = " ".join([NOTE, *reasons, _WIDE])
+    notes = [note, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
+    shown = aligned(_grouped(cells, environments, columns))
+    return "\n\n".join([shown, *(textwrap.fill(note, width) for note in notes)])
+
+
+def _columns(cells: Sequence[Mapping[str, str]], environments: Sequence[str], width: int) -> list[str]:
+    """Return the headings that fit, in the order of `_MOST_TELLING`."""
+    chosen: list[str] = []
+    left = width - 1
+    for name in _MOST_TELLING:
+        texts = [name, *(cell[name] for cell in cells if name in cell), *(environments if name == "policy" else ())]
+        widest = max(map(len, texts))
+        shown = any(cell.get(name, "-") not in ("-", "", "0%") for cell in cells)
+        if len(chosen) < _ALWAYS or (shown and widest + 3 <= left):
+            chosen.append(name)
+            left -= widest + 3
+    return chosen
+
+
+def _grouped(cells: Sequence[Mapping[str, str]], environments: Sequence[str], columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the lines: the headings, and before the rows of an environment a line with its name."""
+    lines, before = [tuple(columns)], ""
+    for number_of_row, cell in enumerate(cells):
+        environment = environments[number_of_row] if number_of_row < len(environments) else before
+        if environment != before:
+            lines.append((environment, *[""] * (len(columns) - 1)))
+        lines.append(tuple(cell[name] for name in columns))
+        before = environment
+    return lines
+
+
+def _unusable(row: Mapping[str, Any]) -> str:
+    """Return which share of the steps had an answer that could not be used, and the only or the most frequent reason."""
+    if not row["invalid"]:
+        return "-"
+    reason, *others = row.get("invalid_reasons", {}) or [""]
+    why = "mostly " * bool(others) + _IN_WORDS.get(reason, reason)
+    return ": ".join(filter(None, (number(row["invalid"], ".0%"), why)))
+
+
+def _return(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean and its interval. Where an environment's returns are in the hundreds, they need no decimals."""
+    means = [abs(other["return"] or 0.0) for other in rows if other["environment"] == row["environment"]]
+    form = ".0f" if max(means) >= 100 else ".1f" if max(means) >= 10 else ".2f"
+    return number(row["return"], form) + interval(row["return_interval"], form)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from markupsafe import Markup
 
-from gym_text_policies.report.pictures import Pictures, draw_pictures
+from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.report.table import Summary
+from gym_text_policies.report.step_pictures import Pictures, draw_pictures
 from gym_text_policies.terminal.bars import bar_class, is_watched
 
 MOST = 200

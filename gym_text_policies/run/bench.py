@@ -22,8 +22,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
-from gym_text_policies.report.fitted import fitted
-from gym_text_policies.report.table import markdown
+from gym_text_policies.report.table import fitted, markdown
 from gym_text_policies.run.plan import (
     EXPERT,
     PlanRow,

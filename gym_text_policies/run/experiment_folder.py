@@ -24,8 +24,9 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
-from gym_text_policies.report.gif import write_gif
-from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, row
+from gym_text_policies.report.figures import Summary, how_asked, row
+from gym_text_policies.report.films import write_gif
+from gym_text_policies.report.table import NOTES, markdown
 from gym_text_policies.run.agent import raw_answer
 from gym_text_policies.run.experiment import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.run.plan import PlanRow

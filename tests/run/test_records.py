@@ -14,7 +14,7 @@ from gym_text import UsageError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
 from gym_text_policies.files.json_data import plain
 from gym_text_policies.records import VERSION, Tokens
-from gym_text_policies.report.table import Summary, row
+from gym_text_policies.report.figures import Summary, row
 
 SYSTEM = {"role": "system", "content": "You play."}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gym_text_policies.report.intervals import mean
+from gym_text_policies.report.statistics import mean
 from gym_text_policies.report.table import aligned, interval, number
 from gym_text_policies.run.panel.reference import Reference
 from gym_text_policies.run.panel.results import Result, read_result

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gym_text_policies.report.compare import DRAWS
-from gym_text_policies.report.significance import percentiles
+from gym_text_policies.report.bootstrap import DRAWS, percentiles
 from gym_text_policies.run.panel.reference import WorldReference
 
 

@@ -8,7 +8,7 @@ import pytest
 from gym_text.errors import RunError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
 from gym_text_policies.policies.baselines import RandomPolicy
-from gym_text_policies.report.table import row
+from gym_text_policies.report.figures import row
 
 
 @pytest.fixture

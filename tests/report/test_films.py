@@ -11,7 +11,7 @@ from PIL import Image
 
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.records import Decision
-from gym_text_policies.report import gif
+from gym_text_policies.report import films as gif
 
 make_env = functools.partial(gym.make, "BabyAIText-v0", max_episode_steps=9)
 

@@ -2,16 +2,8 @@
 
 import dataclasses
 
-import pytest
-
-from gym_text_policies.report.intervals import mean_and_error
-from gym_text_policies.report.plots import MEASURES, plots
+from gym_text_policies.report.bar_plots import MEASURES, plots
 from gym_text_policies.report.runs import read_runs
-
-
-def test_an_error_needs_two_values_and_a_mean_one():
-    assert mean_and_error([]) == (None, None) and mean_and_error([3.0]) == (3.0, None)
-    assert mean_and_error([1.0, 2.0, 3.0]) == (2.0, pytest.approx(1 / 3**0.5))
 
 
 def test_bars_lie_within_the_plot_and_a_policy_of_errors_has_none(run):

@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gym_text_policies.report.significance import (
-    STEPS_OF_WINS,
-    Result,
-    bootstrap,
-    iqm,
-    mcnemar,
-    paired_tests,
-    percentiles,
-    signed_rank,
-)
+from gym_text_policies.report.bootstrap import bootstrap, iqm, percentiles
+from gym_text_policies.report.statistics import STEPS_OF_WINS, Result, mcnemar, paired_tests, signed_rank
 
 
 def test_mcnemars_test_is_the_chance_that_a_fair_coin_falls_so_unevenly():

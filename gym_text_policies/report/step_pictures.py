@@ -8,9 +8,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, import_extra
+from gym_text.html import block, line
 from gym_text_policies.files.json_data import plain
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import is_regular, subfolder
 from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.records import Episode
-from gym_text_policies.remake import owner_of, remake_environment
+from gym_text_policies.remake import import_modules, owner_of, remake_environment
 from gym_text_policies.report.replay import replay
+from gym_text_policies.terminal.notebooks import episode_html
 
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on; and each that the model saw."""
@@ -159,3 +161,38 @@ def _encode(frame: Any) -> str:
     few = image.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE).convert("RGB")
     few.save(buffer, "WEBP", lossless=True, quality=60, method=4)  # of Pillow's settings those that cost no more time than PNG
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Illustrated:
+    """An episode with its pictures. A notebook shows it."""
+
+    episode: Episode = field(repr=False)
+    """The episode."""
+    drawn: Pictures = field(repr=False)
+    """Its pictures, and the expert's actions that its record lacks."""
+
+    def _repr_html_(self) -> str:
+        """Return the episode for a notebook; if there are no pictures, it says why."""
+        numbers = {number: index for number, index in enumerate(self.drawn.shown) if index is not None}
+        pictures = {
+            number: self.drawn.pictures[index] for number, index in numbers.items() if 0 <= index < len(self.drawn.pictures)
+        }
+        gold = {number: action for number, action in enumerate(self.drawn.gold_actions) if action is not None}
+        why = [line(f"No pictures: {self.drawn.missing}", faint=True)] * bool(self.drawn.missing)
+        return str(block(episode_html(self.episode, pictures, gold), *why))
+
+
+def illustrated(episode: Episode, *, imports: Iterable[str] = ()) -> Illustrated:
+    """Play an episode again for its pictures.
+
+    Args:
+        episode: The recorded episode. Its record chooses one of the environments that ship with this package or with Gymnasium.
+        imports: Modules whose environments may be played as well.
+
+    Raises:
+        UsageError: If a module cannot be imported.
+    """
+    imports = tuple(imports)
+    import_modules(imports)
+    return Illustrated(episode, draw_pictures(episode, imports=imports))

@@ -6,8 +6,8 @@ from report_runs import SEEDS, make_env
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, as_policy, cli, load_policy, rollout
-from gym_text_policies.report.paired import Comparison, Estimate, compare_policies
-from gym_text_policies.report.significance import PairedTest
+from gym_text_policies.report.compare import Comparison, Estimate, compare_policies
+from gym_text_policies.report.statistics import PairedTest
 
 
 def play(folder, make, *policies):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gym_text_policies.report.intervals import by_level, mean_and_error, unscaled
+from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.report.table import LONG, Summary
+from gym_text_policies.report.statistics import by_level, mean, standard_error
+from gym_text_policies.report.table import LONG
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
     """Return the plots of an environment, and the names of the measures that are 0 everywhere."""
     drawn, empty = [], []
     for measure in MEASURES:
-        points = [(variant.policy, *mean_and_error(_values(variant, measure))) for variant in variants]
-        means = [(policy, mean, error) for policy, mean, error in points if mean is not None]
-        if means and (measure.always or any(mean for _, mean, _ in means)):
+        values = {variant.policy: _values(variant, measure) for variant in variants}
+        means = [(policy, average, standard_error(each)) for policy, each in values.items() if (average := mean(each)) is not None]
+        if means and (measure.always or any(average for _, average, _ in means)):
             drawn.append(_plot(measure, means))
         elif means:
             empty.append(measure.name)
@@ -85,17 +85,17 @@ def _values(variant: Variant, measure: Measure) -> list[float]:
 
 
 def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
-    ends = [0.0, *(math.ldexp(mean, -2) + side * math.ldexp(error or 0.0, -2) for _, mean, error in points for side in (-1, 1))]
-    low, high = (0.0, 0.25) if measure.name == "success rate" else (min(ends), max(ends))  # divided by 4, so that no sum overflows
+    ends = [0.0, *(average + side * (error or 0.0) for _, average, error in points for side in (-1, 1))]
+    low, high = (0.0, 1.0) if measure.name == "success rate" else (min(ends), max(ends))
     span = (high - low) or 1.0
 
     def position_of(value: float) -> float:
-        return round(min(max((math.ldexp(value, -2) - low) / span * 100, 0), 100), 2)
+        return round(min(max((value - low) / span * 100, 0), 100), 2)
 
     bars = []
-    for policy, mean, error in points:
-        text = measure.write(mean) + (f" ± {measure.write(error)}" if error is not None else "")
-        whisker = (position_of(mean - error), position_of(mean + error)) if error is not None else None
-        left, right = sorted((position_of(0), position_of(mean)))
+    for policy, average, error in points:
+        text = measure.write(average) + (f" ± {measure.write(error)}" if error is not None else "")
+        whisker = (position_of(average - error), position_of(average + error)) if error is not None else None
+        left, right = sorted((position_of(0), position_of(average)))
         bars.append(Bar(policy, text, left, round(right - left, 2), whisker))
-    return Plot(measure.name, tuple(bars), position_of(0), measure.write(unscaled(low, 2)), measure.write(unscaled(high, 2)))
+    return Plot(measure.name, tuple(bars), position_of(0), measure.write(low), measure.write(high))

@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import json
-import os
 import re
 import runpy
 from pathlib import Path
@@ -12,14 +11,12 @@ import gymnasium as gym
 import pytest
 from report_runs import ATTACK
 
-from gym_text.descriptions import description_of
-from gym_text.wrappers import DescribeObservation
 from gym_text_policies import EpisodeStore, LLMPolicy, ScriptedBackend, cli, load_policy, rollout
 from gym_text_policies.report import write_report
 from gym_text_policies.report.page import render
 from gym_text_policies.report.runs import read_runs
 
-BROWSER = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "helpers" / "browser.py"))
+BROWSER = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "helpers" / "browser.py"))
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +26,16 @@ def page(run):
 
 def test_one_command_writes_the_page_and_names_it(run, tmp_path, capsys):
     output = tmp_path / "made" / "page.html"
-    assert cli.main(["report", str(run), "--no-pictures", "--episodes", "3", "--title", "All of it", "--file", str(output)]) == 0
+    assert cli.main(["report", str(run), "--no-pictures", "--file", str(output)]) == 0
     assert str(output) in capsys.readouterr().out
     text = output.read_text()
-    assert "<title>All of it</title>" in text and text.count('id="episode-') == 3
+    assert "<title>Report</title>" in text and text.count('id="episode-') == 30
 
 
 def test_a_page_that_cannot_be_written_is_one_line(run, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for output in (tmp_path / "file" / "page.html", tmp_path / "file" / "deep" / "page.html", "/proc/none/page.html"):
-        assert cli.main(["report", str(run), "--no-pictures", "--episodes", "0", "--file", str(output)]) == 1
+        assert cli.main(["report", str(run), "--no-pictures", "--file", str(output)]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert f"gym-text: {output}: expected to write there; " in line and "Name a" in line
 
@@ -50,28 +47,12 @@ def test_the_page_has_a_row_for_each_policy_with_the_tables_figures(run, page):
     assert "gold (expert)" in text and "scripted, choose" in text and "30 episodes, 5 rows, 1 environment" in text
 
 
-def test_an_environment_in_somebody_elses_words_is_reported_without_pictures(tmp_path):
-    def make_pole():
-        env = gym.make("CartPole-v1", max_episode_steps=3)
-        return DescribeObservation(env, dataclasses.replace(description_of(env).spec, goal="Balance it."))
-
-    with EpisodeStore(tmp_path) as store, make_pole() as env:
-        for episode in rollout(make_pole, load_policy("random", env), range(2)):
-            store.append(episode)
-    assert "CartPole-v1" in write_report([tmp_path], tmp_path / "report.html").read_text()
-
-
 def test_nothing_that_a_run_says_is_markup(page):
     text = page.read_text()
     assert len(re.findall(r"<script\b", text)) == 2 + text.count('id="episode-')  # the index, the viewer, and the episodes
     assert text.count("</script>") == len(re.findall(r"<script\b", text))
     assert "<img src=x" not in text
     assert "Content-Security-Policy" in text and "default-src 'none'" in text
-
-
-def test_the_page_loads_nothing_from_elsewhere(page):
-    text = re.sub(r'<script type="application/json".*?</script>', "", page.read_text(), flags=re.S)
-    assert not re.search(r"""(src|href)=["']?(https?:|//)""", text)
 
 
 @pytest.fixture
@@ -232,7 +213,6 @@ def test_a_row_shows_its_gif(run, tmp_path):
     [
         (["nowhere"], "expected a run folder; nowhere is no folder"),
         (["."], "has neither"),
-        ([".", "--episodes", "500"], "expected an integer from 0 to 200"),
         ([".", "--file", "."], "expected a file"),
     ],
 )
@@ -312,20 +292,6 @@ def test_no_link_of_a_folder_brings_a_file_of_the_reader_into_the_page_or_is_wri
         "secret of mine" not in text and base64.b64encode(b"a secret of mine").decode() not in text and "data:image/gif" not in text
     )
     assert secret.read_bytes() == b"a secret of mine" and list(mine.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["episodes.jsonl", "config.json", "table.json", "metrics.jsonl", "evaluations.jsonl", "gifs/x.gif"]
-)
-def test_a_pipe_in_a_folder_does_not_hang_a_report(theirs, name):
-    _, write = theirs
-    folder = write()
-    (folder / "more" / "gifs").mkdir(parents=True)
-    (folder / "more" / "curve.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
-    for place in (folder, folder / "more"):
-        if not (place / name).exists() and (place / name).parent.is_dir():
-            os.mkfifo(place / name)
-    assert "2 episodes" in write_report([folder], folder / "report.html", pictures=False).read_text()
 
 
 def test_the_page_has_what_was_paid_and_its_sum(run):

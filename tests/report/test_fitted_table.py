@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from gym_text_policies.report.fitted import fitted
-from gym_text_policies.report.intervals import return_interval, t_interval, wilson_interval
-from gym_text_policies.report.table import Summary, row
+from gym_text_policies.report.figures import Summary, row
+from gym_text_policies.report.statistics import return_interval, t_interval, wilson_interval
+from gym_text_policies.report.table import fitted
 
 
 def summary(seed, reward, **more):

@@ -1,27 +1,120 @@
-"""Paired tests on the same levels, the interquartile mean, and a bootstrap over levels and training runs."""
+"""The statistics of tables and comparisons: means by level, intervals, and paired tests on the same levels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from statistics import NormalDist
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from gym_text.errors import import_extra
-from gym_text_policies.records import Episode
-from gym_text_policies.report.compare import DRAWS
-from gym_text_policies.report.intervals import scaled
-from gym_text_policies.report.table import Summary
 
 MEASURES = ("success", "return", "steps")
 STEPS_OF_WINS = "steps of wins"
 """Steps in the levels that both policies win."""
-_CHUNK = 200
-"""Bootstrap samples in memory at once."""
 _MOST_ADDITIONS = 5e8
 """Most additions for an exact p value of Wilcoxon's test: a second or two, enough for 1,000 differences of any kind."""
+_Z = NormalDist().inv_cdf(0.975)
+"""Normal quantile of a 95 % interval."""
+Interval = tuple[float, float]
+
+
+class Played(Protocol):
+    """An episode with its level."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the episode."""
+
+    @property
+    def level(self) -> int | None:
+        """Number of the level that the seed plays; None if it is not known."""
+
+
+P = TypeVar("P", bound=Played)
+
+
+def levels_of(episodes: Iterable[Played]) -> dict[int, int]:
+    """Return the level of each seed, if its record has one."""
+    return {episode.seed: episode.level for episode in episodes if episode.level is not None}
+
+
+def by_level(
+    episodes: Iterable[P], figure: Callable[[P], float], levels: Mapping[int, int] | None = None
+) -> dict[tuple[bool, int], float]:
+    """Return the mean of a figure over the episodes of each level. Several episodes of one level are no independent evidence.
+
+    Args:
+        episodes: The episodes of one policy in one environment.
+        figure: Returns the figure of an episode.
+        levels: The level of each seed; by default from these episodes. A seed that is missing counts as a level of its own.
+    """
+    episodes = list(episodes)
+    levels = levels_of(episodes) if levels is None else levels
+    figures: dict[tuple[bool, int], list[float]] = {}
+    for episode in episodes:
+        known = episode.seed in levels
+        figures.setdefault((known, levels[episode.seed] if known else episode.seed), []).append(figure(episode))
+    return {level: values[0] if len(values) == 1 else float(np.mean(values)) for level, values in figures.items()}
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean, or None if there are no values."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean, or None if there are fewer than two values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+
+
+def t_interval(values: Sequence[float]) -> Interval | None:
+    """Return Student's 95 % interval of the mean, or None if there are fewer than two values."""
+    if len(values) < 2:
+        return None
+    from scipy import stats
+
+    centre = float(np.mean(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return centre - half, centre + half
+
+
+def return_interval(returns: Sequence[float], bounds: Interval | None = None) -> Interval | None:
+    """Return a 95 % interval of the mean return: Student's, cut at the bounds that no return can leave.
+
+    If all returns are equal, they say nothing of their spread, and Student's interval would be a point. Then the interval is
+    Wilson's, for a share of the way from the lower bound to the upper one. Wilson's is right for returns of any kind between the
+    bounds, since none spread more than those that are at one bound or the other.
+
+    >>> [round(end, 6) for end in return_interval([0.0, 0.0, 0.0], (0.0, 1.0))], return_interval([0.0, 0.0, 0.4], (0.0, 1.0))[0]
+    ([0.0, 0.561497], 0.0)
+
+    Args:
+        returns: The mean return of each level.
+        bounds: The least and the greatest return; None if they are not known. They are not used if a return is beyond them.
+    """
+    student = t_interval(returns)
+    if bounds is None or not len(returns) or min(returns) < bounds[0] or max(returns) > bounds[1]:
+        return student
+    low, high = bounds
+    if min(returns) == max(returns):
+        wilson = wilson_interval(len(returns) * (returns[0] - low) / (high - low), len(returns))
+        return wilson and (low + (high - low) * wilson[0], low + (high - low) * wilson[1])
+    return student and (max(low, student[0]), min(high, student[1]))
+
+
+def wilson_interval(successes: float, trials: int) -> Interval | None:
+    """Return Wilson's 95 % interval of a rate, or None without trials. `successes` may be a fraction: levels won in part."""
+    if trials == 0:
+        return None
+    rate, weight = successes / trials, _Z**2 / trials
+    centre = (rate + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * (rate * (1 - rate) + weight / 4)) / (1 + weight)
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return low if successes > 0 else 0.0, high if successes < trials else 1.0
 
 
 class Result(NamedTuple):
@@ -35,15 +128,6 @@ class Result(NamedTuple):
 
 Run = Mapping[Hashable, Result]
 """Level -> what one training run of a policy reached there."""
-
-
-def run_of(episodes: Mapping[Any, Episode | Summary]) -> Run:
-    """Return what a policy reached in each level, from an episode of each; one that ended in an error is left out."""
-    return {
-        level: Result(float(episode.outcome == "won"), episode.total_reward, episode.length)
-        for level, episode in episodes.items()
-        if episode.error is None
-    }
 
 
 @dataclass(frozen=True)
@@ -60,8 +144,17 @@ class PairedTest:
     """Number of levels that were compared."""
     alone: tuple[int, int] | None = None
     """Number of levels that the policy alone wins, and that the other one alone wins, in McNemar's test; None in Wilcoxon's."""
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     """95 % interval of the difference; see `bootstrap`."""
+
+
+def run_of(episodes: Mapping[Any, Any]) -> Run:
+    """Return what a policy reached in each level, from an `Episode` or `Summary` of each, without those that failed."""
+    return {
+        level: Result(float(episode.outcome == "won"), episode.total_reward, episode.length)
+        for level, episode in episodes.items()
+        if episode.error is None
+    }
 
 
 def common_levels(runs: Iterable[Run]) -> list[Hashable]:
@@ -116,16 +209,15 @@ def _test(own: np.ndarray, other: np.ndarray, exact: bool = False) -> PairedTest
 def mcnemar(gained: int, lost: int) -> float:
     """Return the p value of McNemar's exact test: the chance that a fair coin falls at least as unevenly.
 
-    >>> mcnemar(3, 7), mcnemar(0, 6)
+    >>> round(mcnemar(3, 7), 6), round(mcnemar(0, 6), 6)
     (0.34375, 0.03125)
 
     Args:
         gained: Number of levels that only the one policy wins.
         lost: Number of levels that only the other policy wins.
     """
-    trials = gained + lost
-    tail = sum(math.comb(trials, count) for count in range(min(gained, lost) + 1))
-    return min(1.0, tail / 2 ** (trials - 1)) if trials else 1.0
+    stats = import_extra("scipy.stats", "bench")
+    return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
 def signed_rank(differences: Sequence[float] | np.ndarray) -> float:
@@ -142,7 +234,8 @@ def signed_rank(differences: Sequence[float] | np.ndarray) -> float:
         MissingDependencyError: If scipy is not installed.
     """
     stats = import_extra("scipy.stats", "bench")
-    sizes = scaled(differences)[0].round(12)  # 1 - 2/3 and 1/3 are of one rank
+    sizes = np.asarray(differences, dtype=float)
+    sizes = np.ldexp(sizes, -math.frexp(float(np.abs(sizes).max(initial=0.0)))[1]).round(12)  # 1 - 2/3 and 1/3 are of one rank
     sizes = sizes[sizes != 0]
     if not len(sizes):
         return 1.0
@@ -158,66 +251,3 @@ def signed_rank(differences: Sequence[float] | np.ndarray) -> float:
         chances[:rank] = half[:rank]
         chances[rank:] = half[rank:] + half[:-rank]
     return min(1.0, 2 * float(chances.sum()))
-
-
-def iqm(values: Any, axis: int = -1) -> Any:
-    """Return the interquartile mean: the mean without the lowest and the highest quarter of the values.
-
-    >>> float(iqm([0, 1, 2, 3, 4, 5, 6, 100]))
-    3.5
-    """
-    ordered = np.sort(np.moveaxis(np.asarray(values, dtype=float), axis, -1), axis=-1)
-    cut = ordered.shape[-1] // 4
-    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
-
-
-def bootstrap(
-    policies: Sequence[Sequence[tuple[tuple[str, ...], np.ndarray]]], statistic: Callable[..., Any], seed: int = 0
-) -> np.ndarray:
-    """Return a statistic of each policy in 4,000 bootstrap samples, as an array (policies, samples).
-
-    The bootstrap is stratified, as in rliable (Agarwal et al. 2021, https://arxiv.org/abs/2108.13264): each environment keeps its
-    number of levels and of training runs. Levels are drawn once for all policies, so that differences are paired. A training run
-    is drawn whole, with all its levels: they are no independent evidence about training. rliable expects a training run for each
-    task, and draws the runs of each task apart. Environments whose runs have different names are treated in this way here, too.
-    Each level counts once: where an environment has fewer runs, each of them counts more; see `pooled`.
-
-    Args:
-        policies: For each policy the names of its runs and their table (runs, levels) in each environment. The levels of an
-            environment are the same for all policies.
-        statistic: Takes values and an axis, as `numpy.mean` and `iqm` do.
-        seed: Seed of the samples.
-    """
-    rng = np.random.default_rng(seed)
-    samples: list[list[np.ndarray]] = [[] for _ in policies]
-    for _ in range(DRAWS // _CHUNK):
-        levels = [rng.integers(table.shape[1], size=(_CHUNK, 1, table.shape[1])) for _, table in policies[0]]
-        for tables, found in zip(policies, samples, strict=True):
-            drawn = {names: rng.integers(len(names), size=(_CHUNK, len(names), 1)) for names in dict.fromkeys(n for n, _ in tables)}
-            values = [table[drawn[names], level] for (names, table), level in zip(tables, levels, strict=True)]
-            found.append(statistic(pooled(values), axis=-1))
-    return np.stack([np.concatenate(found) for found in samples])
-
-
-def pooled(tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the results of several environments in one row, so that each level counts once however many runs played it.
-
-    >>> pooled([np.array([[1.0], [2.0]]), np.array([[5.0]])]).tolist()
-    [1.0, 2.0, 5.0, 5.0]
-
-    Args:
-        tables: Results (..., runs, levels) in each environment. Those with fewer runs are repeated, to as many as the least common
-            multiple of the numbers of runs.
-
-    Returns:
-        Array (..., results).
-    """
-    most = math.lcm(*(table.shape[-2] for table in tables))
-    flat = [np.repeat(table, most // table.shape[-2], axis=-2).reshape(*table.shape[:-2], -1) for table in tables]
-    return np.concatenate(flat, axis=-1)
-
-
-def percentiles(samples: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of bootstrap samples."""
-    low, high = np.percentile(samples, [2.5, 97.5])
-    return float(low), float(high)
