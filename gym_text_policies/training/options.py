@@ -1,26 +1,34 @@
-"""Settings of everything that trains a language model, whatever it learns from."""
+"""Settings of everything that trains a language model, and of everything that learns from the episodes that the model plays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+import dataclasses
+import functools
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from gym_text.errors import UsageError, check_choice, check_int
-from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.training.measured import MeasuredOptions
-from gym_text_policies.training.model.linear_layers import ALL_LINEAR
-from gym_text_policies.training.model.lora import ALPHA, DTYPES, RANK, TARGETS, TRAINING_DEVICES, Dtype, TrainingDevice
-from gym_text_policies.training.model.optim import OPTIMS, Optim
-from gym_text_policies.training.model.trackers import Tracker, check_tracker
+from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int
+from gym_text.registration import TRAINING
+from gym_text.wrappers.exchange_names import ExchangeNames, Names
+from gym_text_policies.data.rows import learner_of, trained_as, training_prompt
+from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.game import MakeEnv
+from gym_text_policies.policies.config import PolicyConfig
 
+if TYPE_CHECKING:
+    from gym_text_policies.training.model.actor_critic import Actor
+
+Dtype = Literal["float32", "bfloat16"]
 Schedule = Literal["cosine", "constant", "linear"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to", "test_environments", "test_episodes")
-"""Settings of `TrainingOptions` that may change when a run is continued. Each algorithm adds names of its own settings."""
+Tracker = Literal["none", "tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "swanlab", "clearml", "dvclive"]
+"""Trackers that transformers and accelerate both support."""
+MAY_CHANGE = ("folder", "gradient_checkpointing", "report_to", "tokens_per_pass")
+"""Settings that may change when a run is continued. Each algorithm adds names of its own settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(MeasuredOptions):
+class TrainingOptions:
     """Settings of everything that trains a language model. Subclasses give defaults to ``folder`` and ``learning_rate``."""
 
     folder: str
@@ -28,21 +36,8 @@ class TrainingOptions(MeasuredOptions):
     model: str = "smollm2"
     """What training begins with. A base model (smollm2, hf:OWNER/NAME, a folder) gets a new adapter. An adapter (its folder, or
     adapters/NAME) is trained further."""
-    rank: int | None = field(default=None, metadata={"unset": RANK})
-    """Rank of a new adapter; by default 16. An adapter that is trained further keeps its rank, alpha and layers: others are
-    refused."""
-    alpha: float | None = field(default=None, metadata={"unset": ALPHA})
-    """A new adapter's updates are scaled by alpha / rank; by default alpha is 32."""
-    target_modules: tuple[str, ...] | None = field(default=None, metadata={"unset": TARGETS})
-    """Linear layers that a new adapter changes: all-linear (all but the last layer, the default), attention (those of attention
-    alone), or names, as in q_proj v_proj."""
     learning_rate: float
     """Learning rate of the adapter."""
-    schedule: Schedule = "constant"
-    """How the learning rate changes in the course of training, after a warm-up if there is one: cosine (to 0), linear (to 0) or
-    constant."""
-    optim: Optim = "adamw"
-    """Optimiser of the adapter: adamw, or adamw_8bit (bitsandbytes), which keeps its moments in a byte each in place of four."""
     interchangeable: tuple[str, ...] = ()
     """Names, for instance of foods, to exchange with each other at random, anew for each episode or row of data. So the model has
     to read what the text says about a thing: in the train fold a name always means the same, and a model could learn that by heart.
@@ -52,53 +47,26 @@ class TrainingOptions(MeasuredOptions):
     dtype: Dtype = "float32"
     """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
     bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
-    load_in_4bit: bool = False
-    """Load the base's weights in 4 bits; needs CUDA. Products are in bfloat16, and the model plays with these same weights."""
-    compiled: bool = False
-    """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
     gradient_checkpointing: bool = False
     """Keep only the inputs of the model's layers, and compute the rest again for the gradients. Training takes a quarter more time
     and a fraction of the memory."""
-    device: TrainingDevice = "auto"
-    """Where to train: auto (CUDA if available, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several GPUs."""
     report_to: Tracker = "none"
     """Where metrics go besides the run folder."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("dtype", self.dtype, DTYPES)
-        check_choice("optim", self.optim, OPTIMS)
-        check_choice("device", self.device, TRAINING_DEVICES)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_tracker(self.report_to)
+        check_choice("dtype", self.dtype, get_args(Dtype))
+        check_choice("report_to", self.report_to, get_args(Tracker))
+        if self.report_to != "none" and find_spec(self.report_to) is None:
+            raise MissingDependencyError(
+                f"report_to: expected a tracker that is installed; got {self.report_to!r}. Run: pip install {self.report_to}"
+            )
         if self.interchangeable:
             Names(self.interchangeable)
         check_int("dev_episodes", self.dev_episodes, 1, 1_000_000)
         check_int("seed", self.seed, 0, 2**31 - 1)
-        if self.rank is not None:
-            check_int("rank", self.rank, 1, 1_000_000)
-        words = self.target_modules
-        if words is not None and (not words or (ALL_LINEAR in words and len(words) > 1)):
-            raise UsageError(f"target_modules: expected {ALL_LINEAR!r} alone, or names of layers; got {words!r}.")
-        self.check_positive("learning_rate", *(() if self.alpha is None else ("alpha",)))
-
-    @property
-    def products(self) -> Dtype:
-        """Number format of products: `dtype`, or bfloat16 if the base's weights have 4 bits."""
-        return "bfloat16" if self.load_in_4bit else self.dtype
-
-    @property
-    def backend(self) -> dict[str, Any]:
-        """Options of a backend that plays as the model was trained: on the same device, in 4 bits if it has them."""
-        device = {} if self.device == "auto" else {"device": self.device}
-        return device | ({"load_in_4bit": True} if self.load_in_4bit else {})
-
-    @property
-    def lora(self) -> dict[str, Any]:
-        """The settings of the adapter that `add_lora` takes."""
-        return {name: getattr(self, name) for name in ("rank", "alpha", "target_modules")}
+        self.check_positive("learning_rate")
 
     def check_positive(self, *names: str) -> None:
         """Raise `UsageError` unless each named setting is above 0."""
@@ -111,3 +79,97 @@ class TrainingOptions(MeasuredOptions):
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"{name}: expected a number from {least} to {most}; got {getattr(self, name)!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(TrainingOptions):
+    """Settings of all training on episodes that the model plays itself."""
+
+    algorithm: ClassVar[str]
+    """Name of the algorithm in run folders and records."""
+
+    environments: tuple[str, ...] = (TRAINING,)
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""
+    iterations: int = 50
+    """How often the model plays and learns. A finished run goes on if this number is raised."""
+    episodes_per_iteration: int = 16
+    """Episodes of each iteration; the environments take turns."""
+    first_seed: int = 0
+    """Seed of the first episode. Later iterations use later seeds."""
+    epochs: int = 2
+    """How often the model learns from the episodes of an iteration."""
+    episodes_per_step: int = 8
+    """Episodes in one step of the optimiser."""
+    learning_rate: float = 3e-5
+    tokens_per_pass: int = 4096
+    """Number of tokens in one forward and backward pass: those of several episodes, or of a part of a longer episode. (The first
+    prompt of a part does not count.) The result does not depend on this number; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
+    dev_every: int = 10
+    """The model plays the dev fold before the first iteration, and after every dev_every-th. The run keeps the weights of the
+    iteration that won most of the dev fold. 0: the dev fold is never played, and the last weights are kept."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_no_fold("environments", self.environments, "train")
+        for name in ("iterations", "epochs", "episodes_per_step", "episodes_per_iteration", "tokens_per_pass"):
+            check_int(name, getattr(self, name), 1, 1_000_000)
+        for name in ("first_seed", "dev_every"):
+            check_int(name, getattr(self, name), 0, 2**31 - 1)
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the actions in play and in learning; algorithms that learn from rewards have a setting for it."""
+        return 1.0
+
+    @property
+    def kl_weight(self) -> float:
+        """Weight of the KL penalty in the loss; algorithms that learn from rewards have a setting for it."""
+        return 0.0
+
+    @property
+    def schedule(self) -> Schedule:
+        """How the learning rate changes in the course of the iterations."""
+        return "constant"
+
+    @functools.cached_property
+    def prompting(self) -> PolicyConfig:
+        """Settings of the prompts: those of the adapter's training, or those of a new adapter."""
+        return trained_as(PolicyConfig(self.model, mode="choose"), self.model)
+
+    def check_prompting(self) -> None:
+        """Raise `UsageError` if the model would learn on other prompts than it plays with."""
+        if training_prompt(self.prompting).thinks:
+            raise UsageError(
+                f"strategy {self.prompting.strategy!r}: expected a model whose answer is the action alone, as in 'chat', "
+                "'zero_shot'. This one writes its thoughts before it chooses, and on-policy training does not learn thoughts."
+            )
+
+    def learner(self, actor: Actor) -> PolicyConfig:
+        """How the model is asked. A model whose chat template has thoughts plays and learns without them."""
+        return learner_of(dataclasses.replace(self.prompting, think=None), actor.tokenizer)
+
+    def env_maker(self, name: str) -> MakeEnv:
+        """Return a function that makes an environment of the train fold, in which the names of `interchangeable` are exchanged."""
+        make_env = environment_maker(name, **{"fold": "train", "expert": "off"})
+        return (lambda: ExchangeNames(make_env(), self.interchangeable)) if self.interchangeable else make_env
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(OnPolicyConfig):
+    """Settings of algorithms that learn from rewards: PPO and GRPO."""
+
+    temperature: float = 1.0
+    """Temperature of the actions that the model draws, from 0.01 to 100. Play and learning divide the scores of the actions by it.
+    Above 1 the model explores more."""
+    kl_weight: float = 0.05
+    """Weight, in the loss, of the policy's KL divergence from the model that training began with. At 0 it is not computed."""
+    discount: float
+    """Discount factor (gamma). Below 1 soon rewards count more than late ones."""
+    decay: float
+    """Lambda of the generalised advantages: 1 counts all later rewards of an episode; below 1 the luck of later steps counts less."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_ranges(temperature=(0.01, 100), discount=(0, 1), decay=(0, 1))
+        if not self.kl_weight >= 0:
+            raise UsageError(f"kl_weight: expected a number of at least 0; got {self.kl_weight!r}.")
