@@ -19,7 +19,7 @@ import functools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -115,11 +115,6 @@ class Example(NamedTuple):
     """The tool whose call the answer is; see `Row.tool`."""
 
 
-Thoughts = Callable[[Sequence[Mapping[str, Any]], Sequence[str]], str]
-"""Writes the thought before an action, from the observations so far and the names of the actions after them: the method ``thought``
-of some environments."""
-
-
 @dataclass(frozen=True)
 class Row:
     """One conversation to learn from."""
@@ -169,28 +164,15 @@ class Row:
             return dataclasses.replace(policy, mode="tool")
         return dataclasses.replace(policy, mode="text") if training_prompt(policy).thinks else policy
 
-    def examples(self, *, also_without: bool = False) -> Iterator[Example]:
-        """Yield each prompt with the answer to learn, and the thought before it.
-
-        Args:
-            also_without: Whether an answer with a thought comes a second time, without its thought.
-        """
+    def examples(self) -> Iterator[Example]:
+        """Yield each prompt with the answer to learn, and the thought before it."""
         thoughts = self.thoughts or ("",) * len(self.labels)
         for number, (label, thought) in enumerate(zip(self.labels, thoughts, strict=True)):
             if label:
                 yield Example(self.messages[:number], label, thought, self.tool)
-                if also_without and thought:
-                    yield Example(self.messages[:number], label, tool=self.tool)
 
 
-def rows_of(
-    episode: Episode,
-    spec: TextSpec,
-    policy: PolicyConfig,
-    labels: Labels,
-    prompt: Prompt | None = None,
-    thought: Thoughts | None = None,
-) -> list[Row]:
+def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
     """Return an episode as rows: one if each prompt extends the one before it, else one for each step.
 
     Args:
@@ -199,7 +181,6 @@ def rows_of(
         policy: How the model that will learn from the rows is prompted.
         labels: Whose answers are learnt: ``expert``, in each state where the expert's answer is known, or ``own``, the player's.
         prompt: A renderer of that policy's prompts; None: a new renderer.
-        thought: Writes the thought before an expert's answer; None: there is none.
     """
     check_choice("labels", labels, LABELS)
     prompt, calls = prompt or training_prompt(policy), policy.mode == "tool"
@@ -208,14 +189,12 @@ def rows_of(
     messages: list[Message] = []
     learnt: list[tuple[str, str]] = []
     # `prompts_of` also yields a prompt after the last step, which `zip` leaves out.
-    for number, (step, prompted) in enumerate(zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False)):
+    for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
         if list(prompted[: len(messages)]) != messages:
             rows.append(_row(messages, learnt, origin))
             messages, learnt = [], []
         learnt += [("", "")] * (len(prompted) - len(learnt))
-        label, before = (
-            _expert_label(episode.steps[: number + 1], thought) if labels == "expert" else _own_label(step, policy, prompt)
-        )
+        label, before = (step.gold_action or "", "") if labels == "expert" else _own_label(step, policy, prompt)
         learnt.append((call_of(label) if calls and label else label, before))
         action = step.decision.action
         messages = [*prompted, answer_message(call_of(action) if calls else action, calls=calls)]
@@ -283,14 +262,6 @@ def _ends_with_its_label(row: Row) -> Row:
     """Return a row whose last message is replaced by its label. No later prompt contains the action that was played."""
     last = answer_message(row.labels[-1], calls=bool(row.tool)) if row.labels[-1] else row.messages[-1]
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
-
-
-def _expert_label(steps: Sequence[Step], thought: Thoughts | None) -> tuple[str, str]:
-    """Return the expert's answer in the last of some steps, and the thought before it; two empty texts if it is unknown."""
-    action = steps[-1].gold_action
-    if action is None or thought is None:
-        return action or "", ""
-    return action, thought([step.observation for step in steps], [*(step.decision.action for step in steps[:-1]), action])
 
 
 def _own_label(step: Step, policy: PolicyConfig, prompt: Prompt) -> tuple[str, str]:

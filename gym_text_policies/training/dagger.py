@@ -5,15 +5,15 @@ errs again (Ross et al. 2011, https://arxiv.org/abs/1011.0686). In each iteratio
 fold. DAgger adds the labelled states to the data, and trains this adapter further on all data. The data and the new adapter are in
 the folder ``round-N``. A run that was stopped goes on in the iteration that was not done.
 
-If the data have thoughts, the learner thinks, and the environment writes the thoughts before the expert's actions. If they have
-none, a learner whose chat template has thoughts plays and learns without them.
+The adapter plays without thoughts, because the labels are the expert's actions. Of the settings of fine-tuning DAgger has those that
+its users change; the others are the defaults of `gym_text_policies.training.sft`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
@@ -21,20 +21,19 @@ from gym_text.registration import TRAINING
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
-from gym_text_policies.policies.config import settings_of
-from gym_text_policies.training.measured import MeasuredOptions, measured
-from gym_text_policies.training.model.saving import made
+from gym_text_policies.policies.config import PolicyConfig, settings_of
+from gym_text_policies.training.model.processes import training_device
+from gym_text_policies.training.model.saving import where_it_is
+from gym_text_policies.training.options import Dtype
 from gym_text_policies.training.sft import SFTConfig, sft
 
+WARMUP = 2
+"""Steps of each fine-tuning in which the learning rate rises from 0."""
 _logger = logging.getLogger(__name__)
-_SET_HERE = ("data", "folder", "model", "seed", "test_environments", "test_episodes")
-"""Settings of fine-tuning that DAgger sets itself, in each iteration, or for all."""
-_WITHOUT = (*_SET_HERE, "rank", "alpha", "target_modules")
-"""These settings are no options, nor are those of a new adapter: DAgger trains an adapter further."""
 
 
 @dataclass(frozen=True)
-class DAggerConfig(MeasuredOptions):
+class DAggerConfig:
     """Let a tuned model play, and teach it the expert's action in every state that the model reaches, in iterations (DAgger)."""
 
     folder: str = "runs/dagger"
@@ -52,68 +51,80 @@ class DAggerConfig(MeasuredOptions):
     """Episodes of each environment in one iteration."""
     first_seed: int = 500
     """Seed of the first episode of the first iteration. Later iterations use later seeds."""
-    expert_share: float = 0.0
-    """Probability that the expert's action is played instead of the learner's, in the first iteration. Each later iteration halves
-    this probability."""
-    num_envs: int = 8
-    """Episodes that run at once, asking the model together."""
+    learning_rate: float = 2e-4
+    """Learning rate of the adapter. In each iteration it falls to 0 by a cosine."""
+    tokens_per_pass: int = SFTConfig.tokens_per_pass
+    """Number of tokens in one forward and backward pass, as in gym-text sft."""
+    interchangeable: tuple[str, ...] = ()
+    """Names to exchange with each other at random in each row of data, as in gym-text sft."""
+    dtype: Dtype = "float32"
+    """Number format of the base's weights and of all products in learning: float32 or bfloat16."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
-    sft: SFTConfig = field(default=SFTConfig(learning_rate=2e-4, warmup=2), metadata={"without": _WITHOUT})
-    """How each iteration learns."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("iterations", "episodes_per_iteration", "num_envs"):
+        for name in ("iterations", "episodes_per_iteration"):
             check_int(name, getattr(self, name), 1, 1_000_000)
-        if not 0 <= self.expert_share <= 1:
-            raise UsageError(f"expert_share: expected a probability; got {self.expert_share!r}.")
-        for name in _SET_HERE:
-            if (value := getattr(self.sft, name)) != getattr(SFTConfig(), name):
-                raise UsageError(f"sft: expected settings without {name}, which DAgger sets in each iteration; got {value!r}.")
+        self.learning(0, Path(self.folder), self.model, self.data)  # raises where a setting of fine-tuning is wrong
+
+    def learning(self, number: int, folder: Path, model: str, data: tuple[str, ...]) -> SFTConfig:
+        """Return the settings of the fine-tuning in an iteration.
+
+        Args:
+            number: Number of the iteration, from 1 on.
+            folder: Its folder.
+            model: The adapter that is trained further.
+            data: All datasets so far.
+        """
+        names = ("learning_rate", "tokens_per_pass", "interchangeable", "dtype")
+        own = {name: getattr(self, name) for name in names}
+        return SFTConfig(data=data, folder=str(folder), model=model, warmup=WARMUP, seed=self.seed + number, **own)
+
+    def playing(self, number: int, folder: Path, model: str, prompting: PolicyConfig) -> CollectConfig:
+        """Return the settings of play in an iteration: the arguments of `learning`, and how the model is prompted."""
+        asked = {"mode": prompting.mode, "think": prompting.think, "with_reward": prompting.with_reward, "seed": self.seed}
+        device = {} if training_device() == "auto" else {"device": training_device()}
+        return CollectConfig(
+            folder=str(folder),
+            environments=self.environments,
+            episodes=(str(self.episodes_per_iteration),),
+            first_seed=self.first_seed + (number - 1) * self.episodes_per_iteration,
+            model=model,
+            labels="expert",
+            strategy=prompting.strategy,
+            history=prompting.history,
+            options={**asked, **device},
+        )
 
 
 def dagger(config: DAggerConfig) -> Path:
     """Play and learn in iterations, and return the folder of the last adapter.
 
     Raises:
-        UsageError: If the adapter or the data do not exist, or an environment has no expert that labels states.
+        UsageError: If the adapter or the data do not exist, the data have thoughts, or an environment has no expert that labels
+            states.
     """
     rows: list[Row] = [row for source in config.data for row in read_rows(source)]
     prompting = policy_of(rows)
-    if prompting.think is None and settings_of(config.model).get("think"):
-        prompting = dataclasses.replace(prompting, think=False)  # the data have no thoughts, so there are none to learn
-    asked = {"mode": prompting.mode, "think": prompting.think, "with_reward": prompting.with_reward, "seed": config.seed}
-    adapter, data = Path(config.model), config.data
+    if prompting.think:
+        raise UsageError("data: expected rows without thoughts, because the expert's actions, which DAgger adds, have none.")
+    if settings_of(config.model).get("think"):
+        prompting = dataclasses.replace(prompting, think=False)
+    adapter, data = config.model, config.data
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
-        played = CollectConfig(
-            folder=str(folder / "data"),
-            environments=config.environments,
-            episodes=(str(config.episodes_per_iteration),),
-            first_seed=config.first_seed + (number - 1) * config.episodes_per_iteration,
-            model=str(adapter),
-            labels="expert",
-            expert_share=config.expert_share / 2 ** (number - 1),
-            strategy=prompting.strategy,
-            history=prompting.history,
-            options={**asked, **config.sft.backend},
-            num_envs=config.num_envs,
-        )
-        new = collect(played)
+        new = collect(config.playing(number, folder / "data", adapter, prompting))
         won = {row.episode: row.success for row in new}  # an episode may be several rows
         _logger.info("Iteration %d: the learner won %.0f %% of %d.", number, 100 * sum(won.values()) / len(won), len(won))
         rows += new
         data = (*data, str(folder / "data" / "rows"))
-        learning = dataclasses.replace(
-            config.sft, data=data, folder=str(folder / "sft"), model=str(adapter), seed=config.seed + number
-        )
-        adapter = folder / "sft" / "adapter"
-        if not adapter.exists():
+        learning = config.learning(number, folder / "sft", adapter, data)
+        adapter = str(folder / "sft" / "adapter")
+        if not Path(adapter).exists():
             sft(learning, rows)
-    return measured(config, config.folder, adapter, config.sft.backend)
+    return Path(adapter)
 
 
 def run(config: DAggerConfig) -> str:
     """Play and learn, and return a sentence that names the adapter's folder."""
-    return made(dagger(config))
+    return where_it_is(dagger(config))

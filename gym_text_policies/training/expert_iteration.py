@@ -32,7 +32,7 @@ Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, `
 * ``simulator_steps``: number of steps that they have played in copies of the game.
 
 ``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model, and compare the priors that lead the search: the model's
-probabilities after `prior_temperature` and `uniform_share`. They are missing if no search has found anything.
+probabilities mixed with `uniform_share`. They are missing if no search has found anything.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
+from gym_text.errors import check_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
-from gym_text_policies.policies.config import PolicyConfig, SearchOptions
-from gym_text_policies.policies.lookahead import Method, mixed_prior
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.lookahead import mixed_prior
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
-from gym_text_policies.training.model.checkpoints import Progress
-from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.options import Schedule
-from gym_text_policies.training.play_gap import AsPlayed, first_pass_metrics, play_of
-from gym_text_policies.training.trajectories import Trajectory, play
+from gym_text_policies.training.loop import DecisionBatch
+from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.options import OnPolicyConfig, Schedule
+from gym_text_policies.training.rollout_gap import AsPlayed, first_pass_gap, probabilities_of
+from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,18 +74,24 @@ Targets = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertIterationConfig(PrunedConfig, SearchOptions):
+class ExpertIterationConfig(OnPolicyConfig):
     """Teach a language model what its own search in copies of the game finds (expert iteration)."""
 
     algorithm: ClassVar[str] = "expert_iteration"
 
     folder: str = "runs/expert_iteration"
     iterations: int = 3
-    """How often the model plays and learns. A finished run goes on if this number is raised."""
     episodes_per_iteration: int = 80
-    """Episodes of each iteration; the environments take turns."""
-    lookahead: Method | None = "puct"
-    simulations: int | None = 16
+    simulations: int = 16
+    """Most states in which the search asks for the model's probabilities in one decision."""
+    exploration: float | None = None
+    """How much the policy's own probabilities count in puct beside the values that simulations give."""
+    uniform_share: float = 0.0
+    """Share, from 0 to 1, of the prior probability that is spread evenly over the valid actions. So the search also tries actions
+    that the model would never take."""
+    worlds: int | None = None
+    """The search does not see what the player has not seen: each of so many copies of the game draws it anew, and the copies vote.
+    By default the search is in exact copies."""
     expert_share: float = 1.0
     """Probability that the search's action is played instead of the one that the model would take alone, in the first iteration.
     Each later iteration halves this probability."""
@@ -93,12 +99,20 @@ class ExpertIterationConfig(PrunedConfig, SearchOptions):
     episodes_per_step: int = 4
     learning_rate: float = 3e-4
     schedule: Schedule = "linear"
-    kl_weight: float = 0.0
+    """How the learning rate changes from iteration to iteration: linear (to 0) or constant."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_ranges(expert_share=(0, 1))
+        check_choice("schedule", self.schedule, ("linear", "constant"))
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
+
+    @property
+    def searching(self) -> dict[str, Any]:
+        """The settings of the search. It is PUCT: best of n tries all actions equally often, so its visits would teach nothing."""
+        names = ("simulations", "exploration", "uniform_share", "worlds")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {"lookahead": "puct", **given}
 
 
 def train(config: ExpertIterationConfig) -> Path:
@@ -121,7 +135,7 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
         policy = load_policy(player, env, **settings, **config.searching)
         return policy if share == 1 else PartlyAlone(policy, share)
 
-    return play(config, actor, progress, least_probability=config.least_probability, load=load)
+    return play(config, actor, progress, least_probability=LEAST_PROBABILITY, load=load)
 
 
 class PartlyAlone(Policy):
@@ -245,7 +259,7 @@ def learn(
     if not metrics["learnt"]:
         return metrics
     batch = make_batch(config, actor, trajectories, targets)
-    metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, *_played(config, trajectories, targets))
+    metrics |= first_pass_gap(actor, loop.passes_of(config, batch.segments), *_played(config, trajectories, targets))
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
@@ -265,21 +279,20 @@ def _played(
                 prior = step.decision.probabilities or candidates
                 total = sum(prior[name] for name in candidates)  # less than 1 where improbable actions are no candidates
                 priors.append({name: prior[name] / total for name in candidates})
-                shares.append((config.uniform_share or 0.0) * len(candidates) / len(prior) / total)  # of the candidates' prior
+                shares.append(config.uniform_share * len(candidates) / len(prior) / total)  # of the candidates' prior
                 actions.append(action)
-    temperature = (1.0 if config.prior_temperature is None else config.prior_temperature) / config.temperature
 
     def prior_of(rows: list[int], log_probs: Tensor) -> Tensor:
         """Return the logarithms of the priors that the search would make of learning's log-probabilities, of shape (b, A)."""
         mixed = []
         for row, padded in zip(rows, log_probs.exp().tolist(), strict=True):
             probabilities = dict(zip(priors[row], padded, strict=False))
-            mixed.append(mixed_prior(probabilities, list(probabilities), temperature, shares[row]))
-        return play_of(mixed).log()
+            mixed.append(mixed_prior(probabilities, list(probabilities), 1.0, shares[row]))
+        return probabilities_of(mixed).log()
 
-    return play_of(priors), torch.tensor(actions), prior_of
+    return probabilities_of(priors), torch.tensor(actions), prior_of
 
 
 def run(config: ExpertIterationConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return made(train(config))
+    return where_it_is(train(config))

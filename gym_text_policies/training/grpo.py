@@ -48,13 +48,13 @@ import numpy as np
 
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.loop import DecisionBatch
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.play_gap import first_pass_metrics, play_of
+from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.ppo import generalised_advantages
-from gym_text_policies.training.trajectories import Trajectory, play
+from gym_text_policies.training.rollout_gap import first_pass_gap, probabilities_of
+from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +68,7 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(PrunedConfig):
+class GRPOConfig(RewardConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
@@ -79,9 +79,7 @@ class GRPOConfig(PrunedConfig):
     group_size: int = 8
     """Episodes of each level."""
     discount: float = 1.0
-    """Discount factor (gamma). Below 1 a decision's return counts soon rewards more than late ones."""
     decay: float = 1.0
-    """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
     epochs: int = 1
     episodes_per_step: int = 16
     """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
@@ -91,7 +89,6 @@ class GRPOConfig(PrunedConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
-        self.check_ranges(discount=(0, 1), decay=(0, 1))
         for name in ("episodes_per_iteration", "episodes_per_step"):
             if getattr(self, name) % self.group_size:
                 raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
@@ -108,7 +105,7 @@ def train(config: GRPOConfig) -> Path:
 
 def play_groups(config: GRPOConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
     """Play an iteration's levels, each several times; the episodes of a level stand side by side."""
-    return play(config, actor, progress, config.group_size, config.least_probability)
+    return play(config, actor, progress, config.group_size, LEAST_PROBABILITY)
 
 
 def learn(
@@ -127,8 +124,8 @@ def learn(
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
     candidates = (candidates for trajectory in trajectories for candidates in trajectory.candidates)
-    played = play_of(itertools.compress(candidates, np.concatenate(advantages)))
-    metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, played, batch.actions)
+    played = probabilities_of(itertools.compress(candidates, np.concatenate(advantages)))
+    metrics |= first_pass_gap(actor, loop.passes_of(config, batch.segments), played, batch.actions)
     objective = functools.partial(clipped_objective, batch)
     levels_per_step = config.episodes_per_step // config.group_size
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
@@ -246,4 +243,4 @@ def clipped_objective(batch: GRPOBatch, rows: list[int], new_log_probs: Tensor) 
 
 def run(config: GRPOConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return made(train(config))
+    return where_it_is(train(config))

@@ -1,8 +1,7 @@
-"""The loop of on-policy training: in each iteration the model plays episodes with drawn actions, and then learns from them.
+"""The loop of on-policy training: in each iteration the model plays episodes, and then learns from them.
 
-`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`,
-`.expert_iteration`) provides the functions that make the model, play the episodes and learn from them. `update_policy` does the
-gradient steps of all.
+`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.expert_iteration`)
+provides the functions that make the model, play the episodes and learn from them. `update_policy` does the gradient steps of all.
 
 Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
 candidates of a decision, H the width of the model.
@@ -10,27 +9,21 @@ candidates of a decision, H the width of the model.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import import_extra
 from gym_text_policies.terminal.bars import bar_class
-from gym_text_policies.training import options
-from gym_text_policies.training.measured import measured
-from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.optim import check_optim, make_optim
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
-from gym_text_policies.training.model.trackers import start_tracker
-from gym_text_policies.training.options import Schedule
-from gym_text_policies.training.play_gap import check_gap, gap_metrics, play_of
-from gym_text_policies.training.run_folder import end_iteration, resume, save_result
-from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration, tell_without_thoughts
+from gym_text_policies.training.model.saving import Progress
+from gym_text_policies.training.options import MAY_CHANGE, OnPolicyConfig
+from gym_text_policies.training.rollout_gap import check_gap, gap_metrics, probabilities_of
+from gym_text_policies.training.run_folder import end_iteration, resume, save_result, tracking
+from gym_text_policies.training.trajectories import Trajectory, part_of_iteration, tell_without_thoughts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,50 +32,11 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
     from gym_text_policies.training.model.sequences import Segment
 
-MAY_CHANGE = (*options.MAY_CHANGE, "iterations", "tokens_per_pass")
-"""Settings that may change when a run is continued."""
 MAX_GRAD_NORM = 1.0
 """A longer gradient is scaled down to this norm."""
 
-C = TypeVar("C", bound="OnPolicyConfig")
+C = TypeVar("C", bound=OnPolicyConfig)
 A = TypeVar("A", bound="Actor")
-T = TypeVar("T", bound=Trajectory)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(TrajectoryOptions):
-    """Settings of all on-policy training."""
-
-    iterations: int = 50
-    """How often the model plays and learns. A finished run goes on if this number is raised."""
-    epochs: int = 2
-    """How often the model learns from the episodes of an iteration."""
-    episodes_per_step: int = 8
-    """Episodes in one step of the optimiser."""
-    learning_rate: float = 3e-5
-    kl_weight: float = 0.05
-    """Weight, in the loss, of the policy's KL divergence from the model that training began with. At 0 it is not computed."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("iterations", "epochs", "episodes_per_step"):
-            check_int(name, getattr(self, name), 1, 1_000_000)
-        if not self.kl_weight >= 0:
-            raise UsageError(f"kl_weight: expected a number of at least 0; got {self.kl_weight!r}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrunedConfig(OnPolicyConfig):
-    """Settings of on-policy training that may leave improbable candidates out."""
-
-    least_probability: float = 0.0
-    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
-    taken, actions that a search has tried, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the
-    work."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_ranges(least_probability=(0, 0.1))
 
 
 # ---------------------------------------------------------------- the iteration
@@ -91,8 +45,8 @@ class PrunedConfig(OnPolicyConfig):
 def run(
     config: C,
     make_actor: Callable[[C], tuple[A, Optimizer]],
-    play: Callable[[C, A, Progress], list[T]],
-    learn: Callable[[C, A, Optimizer, Progress, list[T]], dict[str, float]],
+    play: Callable[[C, A, Progress], list[Trajectory]],
+    learn: Callable[[C, A, Optimizer, Progress, list[Trajectory]], dict[str, float]],
 ) -> Path:
     """Play and learn, from the last checkpoint on, until all iterations are done; return the folder of the adapter.
 
@@ -109,55 +63,49 @@ def run(
     torch, tqdm = import_extra("torch", "train"), bar_class()
     import_extra("peft", "train")
     config.check_prompting()
-    with claim(config.algorithm, config, MAY_CHANGE):
-        join(config.device)
-        check_optim(config.optim, config.device)
+    with claim(config.algorithm, config, (*MAY_CHANGE, "iterations")):
+        join()
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
         rates = [group["lr"] for group in optimizer.param_groups]
         tell_without_thoughts(config.learner(actor))
         progress = resume(config, actor, optimizer)
-        log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
-        is_measured = False
+        gap_is_checked = False
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
-        for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * share_of_rate(config.schedule, progress.iteration / config.iterations)
-            start = time.perf_counter()
-            trajectories = play(config, actor, progress)
-            played = time.perf_counter()
-            metrics = {"kl_weight": config.kl_weight, "learning_rate": optimizer.param_groups[0]["lr"]}
-            metrics |= learn(config, actor, optimizer, progress, trajectories)
-            if not is_measured and "rollout_gap" in metrics:
-                is_measured = True
-                check_gap(config.products, progress.title, metrics)
-            learnt = time.perf_counter()
-            metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
-            check_finite(progress.title, **metrics)
-            episodes = [trajectory.episode for trajectory in trajectories]
-            log(end_iteration(config, actor, optimizer, progress, episodes, metrics), progress.iteration)
-        adapter = save_result(config, actor)
-        del actor, optimizer  # the test fold is played with the adapter that was saved
-        return measured(config, config.folder, adapter, config.backend)
-
-
-def share_of_rate(schedule: Schedule, done: float) -> float:
-    """Return the share of the learning rate with which an iteration learns, after a share `done` of all iterations."""
-    return {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[schedule]
+        with tracking(config) as log:
+            for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
+                left = 1 - progress.iteration / config.iterations if config.schedule == "linear" else 1.0
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * left
+                start = time.perf_counter()
+                trajectories = play(config, actor, progress)
+                played = time.perf_counter()
+                metrics = {"kl_weight": config.kl_weight, "learning_rate": optimizer.param_groups[0]["lr"]}
+                metrics |= learn(config, actor, optimizer, progress, trajectories)
+                if not gap_is_checked and "rollout_gap" in metrics:
+                    gap_is_checked = True
+                    check_gap(config.dtype, progress.title, metrics)
+                learnt = time.perf_counter()
+                metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
+                check_finite(progress.title, **metrics)
+                episodes = [trajectory.episode for trajectory in trajectories]
+                log(end_iteration(config, actor, optimizer, progress, episodes, metrics), progress.iteration)
+        return save_result(config, actor)
 
 
 def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:
     """Return the model that a run begins with, and the optimiser of its adapter."""
+    import torch
+
     from gym_text_policies.training.model.actor_critic import Actor
 
     actor = Actor(config.model, **actor_options(config))
-    return actor, make_optim(config.optim, actor.parameters, lr=config.learning_rate)
+    return actor, torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
 
 
 def actor_options(config: OnPolicyConfig) -> dict[str, Any]:
     """Return the settings that `Actor` takes."""
-    names = ("lora", "temperature", "load_in_4bit", "compiled", "gradient_checkpointing", "device")
-    return {"dtype": config.products, **{name: getattr(config, name) for name in names}}
+    return {name: getattr(config, name) for name in ("temperature", "dtype", "gradient_checkpointing")}
 
 
 # ---------------------------------------------------------------- learning
@@ -194,15 +142,15 @@ def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[T
     """Return the decisions of an iteration's episodes as the model evaluates them now."""
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
+    from gym_text_policies.training.model.sequences import segments_of, stack_padded
 
     segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
-    groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
     with torch.no_grad():
-        evaluations = gather([actor.evaluate(conversations_of(group)).cpu() for group in own_share(groups)])
+        groups = own_share(passes_of(config, segments))
+        evaluations = gather([actor.evaluate(conversations_of(group)).cpu() for group in groups])
     old_log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
     actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
-    played = play_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
+    played = probabilities_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
     return PlayedBatch(
         segments=segments,
         reference=reference_log_probs(config, actor, segments),
@@ -218,13 +166,25 @@ def reference_log_probs(config: OnPolicyConfig, actor: Actor, segments: Sequence
     """Return the candidates' log-probabilities by the model that training began with; see `DecisionBatch.reference`."""
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, stack_padded
+    from gym_text_policies.training.model.sequences import stack_padded
 
     if not config.kl_weight:
         return None
-    groups = passes((segment for part in segments for segment in part), config.tokens_per_pass)
     with torch.no_grad(), actor.reference():
-        return stack_padded(gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in own_share(groups)]))
+        groups = own_share(passes_of(config, segments))
+        return stack_padded(gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in groups]))
+
+
+def passes_of(config: OnPolicyConfig, segments: Sequence[Sequence[Segment]]) -> list[list[Segment]]:
+    """Return the segments of all parts of a batch in groups, each for one pass of the model."""
+    from gym_text_policies.training.model.sequences import passes
+
+    return passes((segment for part in segments for segment in part), config.tokens_per_pass)
+
+
+def rows_of(group: Sequence[Segment]) -> list[int]:
+    """Return the indices, in the batch, of the decisions of a pass."""
+    return [row for segment in group for row in segment.rows]
 
 
 def conversations_of(group: Sequence[Segment]) -> list[Any]:
@@ -243,7 +203,7 @@ def pass_sums(actor: Actor, batch: DecisionBatch, group: Sequence[Segment], obje
 
     If the batch has reference log-probabilities, the sum of the KL divergences from these is returned as ``kl``, in nats.
     """
-    rows = [row for segment in group for row in segment.rows]
+    rows = rows_of(group)
     log_probs = actor.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
     sums = objective(rows, log_probs)
     is_candidate = log_probs > float("-inf")

@@ -166,7 +166,7 @@ class RewardConfig(OnPolicyConfig):
     discount: float
     """Discount factor (gamma). Below 1 soon rewards count more than late ones."""
     decay: float
-    """Lambda of the generalised advantages: 1 counts all later rewards of an episode; below 1 the luck of later steps counts less."""
+    """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -51,11 +51,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gym_text.errors import check_int
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.loop import PlayedBatch
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.optim import make_optim
-from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ VALUE_EPOCHS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(RewardConfig):
     """Train a language model on the rewards of its own episodes by PPO with LoRA. The policy is over the valid actions."""
 
     algorithm: ClassVar[str] = "ppo"
@@ -88,15 +87,12 @@ class PPOConfig(OnPolicyConfig):
     """Learning multiplies rewards by this number. Choose it so that returns are about 1: values change by at most 0.2 in an
     iteration."""
     discount: float = 0.99
-    """Discount factor (gamma)."""
     decay: float = 0.95
-    """Lambda of the generalised advantages: 0 trusts the values, 1 the rewards of the whole episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("value_iterations", self.value_iterations, 0, 2**31 - 1)
         self.check_positive("reward_scale")
-        self.check_ranges(discount=(0, 1), decay=(0, 1))
 
 
 def train(config: PPOConfig) -> Path:
@@ -110,6 +106,8 @@ def train(config: PPOConfig) -> Path:
 
 def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
     """Return the actor and critic that a run begins with, and one optimiser for both."""
+    import torch
+
     from gym_text_policies.training.model.actor_critic import ActorCritic
 
     agent = ActorCritic(config.model, **loop.actor_options(config))
@@ -117,7 +115,7 @@ def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
         {"params": agent.parameters, "lr": config.learning_rate},
         {"params": list(agent.value_head.parameters()), "lr": VALUE_LEARNING_RATE},
     ]
-    return agent, make_optim(config.optim, parameters)
+    return agent, torch.optim.AdamW(parameters, weight_decay=0.0)
 
 
 def learn(
@@ -245,4 +243,4 @@ def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, pro
 
 def run(config: PPOConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return made(train(config))
+    return where_it_is(train(config))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, import_extra
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.files.folders import replace_folder
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.records import Episode
-from gym_text_policies.training.model import checkpoints
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model import saving
 from gym_text_policies.training.model.lora import environment_record, load_weights
-from gym_text_policies.training.model.processes import gather, is_first
-from gym_text_policies.training.model.saving import save_adapter
-from gym_text_policies.training.trajectories import TrajectoryOptions, play_dev_fold
+from gym_text_policies.training.model.processes import gather, is_first, on_cpu
+from gym_text_policies.training.model.saving import Progress
+from gym_text_policies.training.options import OnPolicyConfig
+from gym_text_policies.training.trajectories import play_dev_fold
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def resume(config: TrajectoryOptions, actor: Actor, optimizer: Optimizer) -> Progress:
+def resume(config: OnPolicyConfig, actor: Actor, optimizer: Optimizer) -> Progress:
     """Load the last checkpoint, if there is one, and return how far the run is. A new run plays the dev fold first.
 
     Raises:
         UsageError: If the checkpoint is not complete, or the processes see different checkpoints.
     """
-    progress = checkpoints.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
+    progress = saving.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
     if len(set(gather([progress.iteration]))) > 1:
         raise UsageError(
             f"folder: expected a folder that all processes share; some processes see other checkpoints in {config.folder}. "
@@ -46,7 +48,7 @@ def resume(config: TrajectoryOptions, actor: Actor, optimizer: Optimizer) -> Pro
 
 
 def end_iteration(
-    config: TrajectoryOptions,
+    config: OnPolicyConfig,
     actor: Actor,
     optimizer: Optimizer,
     progress: Progress,
@@ -74,14 +76,14 @@ def end_iteration(
         if metrics["dev_success"] > progress.best_success:
             progress.best_success = metrics["dev_success"]
             if is_first():
-                replace_folder(Path(config.folder) / "best", lambda folder: checkpoints.save_weights(actor, folder, record))
+                replace_folder(Path(config.folder) / "best", lambda folder: saving.save_weights(actor, folder, record))
     _save_metrics(config, metrics)
     if is_first():
-        checkpoints.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
+        saving.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
     return metrics
 
 
-def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
+def save_result(config: OnPolicyConfig, actor: Actor) -> Path:
     """Save an adapter with a record of its training, and return its folder.
 
     The adapter has the weights that won most of the dev fold, or the last weights if the dev fold was not played.
@@ -91,20 +93,50 @@ def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
         if best.exists():
             load_weights(actor.model, best)
         made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
-        curve = checkpoints.read_metrics(Path(config.folder))
+        curve = read_metrics(Path(config.folder))
         record = {**prompt_record(config.learner(actor)), "made_by": made_by, "curve": curve}
-        save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
+        saving.save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
     gather([None])  # no process returns before the adapter is saved
     return result
 
 
-def _dev_success(config: TrajectoryOptions, actor: Actor) -> float:
+def _dev_success(config: OnPolicyConfig, actor: Actor) -> float:
     """Return the share of the dev fold's episodes that the model wins."""
     won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.learner(actor))
     return sum(won) / len(won)
 
 
-def _save_metrics(config: TrajectoryOptions, metrics: dict[str, float]) -> None:
+def _save_metrics(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
     if is_first():
-        checkpoints.save_metrics(Path(config.folder), metrics)
+        save_metrics(Path(config.folder), metrics)
         _logger.info("%s", json.dumps(metrics))
+
+
+def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
+    """Append an iteration's line of metrics. Lines of this and later iterations, left by a killed run, are removed before."""
+    log = folder / "metrics.jsonl"
+    kept = [line for line in read_metrics(folder) if line["iteration"] < metrics["iteration"]] if log.exists() else []
+    write_atomically(log, "\n".join(map(json.dumps, [*kept, metrics])) + "\n")
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Return the metrics of all iterations."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+@contextlib.contextmanager
+def tracking(config: OnPolicyConfig) -> Iterator[Callable[[Mapping[str, float], int], None]]:
+    """Start the tracker of a run; yield the function that takes metrics and the number of the iteration, in the first process."""
+    if config.report_to == "none" or not is_first():
+        yield lambda metrics, step: None
+        return
+    accelerate: Any = import_extra("accelerate", "train")
+    tracker = accelerate.Accelerator(log_with=config.report_to, project_dir=config.folder, cpu=on_cpu())
+    settings = {
+        name: value if isinstance(value, int | float | str) else str(value) for name, value in dataclasses.asdict(config).items()
+    }
+    tracker.init_trackers("gym-text", settings)
+    try:
+        yield lambda metrics, step: tracker.log(dict(metrics), step=step)
+    finally:
+        tracker.end_training()

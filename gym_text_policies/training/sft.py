@@ -5,8 +5,8 @@ logits only for the tokens of answers; see `gym_text_policies.training.model.lay
 tokens of the answers, the end of turn included. The mode ``choose`` plays by the same probabilities.
 
 Data of a model that thinks have a thought before each answer. The thought counts in the loss as well, with what opens and closes it
-in the model's chat template; or the loss is that of the answers alone, see `SFTConfig.learn_thoughts`. The adapter's record says
-whether the model thinks. An answer without a thought is learnt where the template puts one.
+in the model's chat template. The adapter's record says whether the model thinks. An answer without a thought is learnt where the
+template puts one.
 
 On several GPUs, or in several processes of a CPU::
 
@@ -20,18 +20,17 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.local.adapters import base_and_adapter, read_template, template_of
-from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
-from gym_text_policies.training.measured import is_measured, measured
 from gym_text_policies.training.model.lora import (
+    RANK,
     add_lora,
     checkpoint_layers,
     compile_layers,
@@ -39,10 +38,9 @@ from gym_text_policies.training.model.lora import (
     load_base,
     set_dtype,
 )
-from gym_text_policies.training.model.optim import check_optim
 from gym_text_policies.training.model.player import player_of
-from gym_text_policies.training.model.processes import claim, is_first, process_count
-from gym_text_policies.training.model.saving import made, save_adapter
+from gym_text_policies.training.model.processes import claim, is_first, on_cpu, process_count
+from gym_text_policies.training.model.saving import save_adapter, where_it_is
 from gym_text_policies.training.options import MAY_CHANGE, Schedule, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 from gym_text_policies.training.trajectories import play_dev_fold, tell_without_thoughts
@@ -52,7 +50,7 @@ MAX_GRAD_NORM = 1.0
 MOST_MARKERS = 64
 """More bytes than a chat template adds to a message."""
 _logger = logging.getLogger(__name__)
-_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "save_steps", "tokens_per_pass")
+_MAY_CHANGE = (*MAY_CHANGE, "compiled", "max_steps", "save_steps")
 """Settings that may change when a run is continued."""
 
 
@@ -63,11 +61,14 @@ class SFTConfig(TrainingOptions):
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     folder: str = "runs/sft"
+    rank: int | None = field(default=None, metadata={"unset": RANK})
+    """Rank of a new adapter; by default 16. An adapter that is trained further keeps its rank: another one is refused."""
     chat_template: str = ""
     """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it. tools is the one
     that ships, with which models whose turns begin with <|im_start|>, such as SmolLM2, learn to call tools."""
     learning_rate: float = 5e-4
     schedule: Schedule = "cosine"
+    """How the learning rate changes in the course of training, after the warm-up: cosine (to 0), linear (to 0) or constant."""
     warmup: int = 5
     """Steps in which the learning rate rises from 0."""
     epochs: float = 1.0
@@ -85,18 +86,19 @@ class SFTConfig(TrainingOptions):
     dev_environments: tuple[str, ...] = ()
     """Environments whose dev fold is played at every checkpoint; the checkpoint with the highest success is kept. Without any, the
     last checkpoint is kept."""
-    learn_thoughts: bool = True
-    """Whether the model learns the thoughts in the data as well as the answers. If not, it only reads them."""
-    answers_without_thoughts: bool = False
-    """Whether the model also learns each answer without the thought before it, so that it plays with think=False, too."""
+    compiled: bool = False
+    """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice("schedule", self.schedule, get_args(Schedule))
         check_no_fold("dev_environments", self.dev_environments, "dev")
         for name in ("rows_per_step", "tokens_per_pass", "save_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("max_steps", "warmup"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
+        if self.rank is not None:
+            check_int("rank", self.rank, 1, 1_000_000)
         self.check_positive("epochs")
 
 
@@ -114,8 +116,6 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     """
     result = Path(config.folder) / "adapter"
     if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
-        if config.test_environments and not is_measured(config, result):
-            return measured(config, config.folder, result, config.backend)
         raise UsageError(
             f"{config.folder}: expected a run that is not done; {result} exists already, after {done} steps. "
             f"Name another folder, or set max_steps above {done} to continue."
@@ -134,43 +134,29 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         def play() -> list[bool]:
             return play_dev_fold(player_of(model, tokenizer, config.dtype), config.dev_environments, config.dev_episodes, policy)
 
-        trainer = make_trainer(
-            _arguments(config),
-            model,
-            tokenizer,
-            rows,
-            record,
-            play,
-            tokens_per_pass=config.tokens_per_pass,
-            learn_thoughts=config.learn_thoughts,
-            also_without=config.answers_without_thoughts,
-        )
+        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, tokens_per_pass=config.tokens_per_pass)
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
             record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
             save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
-        model = trainer = None  # the test fold is played with the adapter that was saved
-        return measured(config, config.folder, result, config.backend)
+        return result
 
 
 def run(config: SFTConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return made(sft(config))
+    return where_it_is(sft(config))
 
 
 def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
-    check_optim(config.optim, config.device)
     import_extra("torch", "train").manual_seed(config.seed)
     base, adapter = base_and_adapter(config.model)
     template = read_template(config.chat_template) if config.chat_template else template_of(adapter)
-    model, tokenizer = load_base(
-        base, dtype=config.dtype, load_in_4bit=config.load_in_4bit, device=config.device, chat_template=template
-    )
-    model = add_lora(model, adapter=adapter, **config.lora)
-    set_dtype(model, config.products)
+    model, tokenizer = load_base(base, dtype=config.dtype, chat_template=template)
+    model = add_lora(model, adapter=adapter, rank=config.rank)
+    set_dtype(model, config.dtype)
     if config.compiled:
         compile_layers(model)
     if config.gradient_checkpointing:
@@ -220,8 +206,7 @@ def _arguments(config: SFTConfig) -> Any:
         num_train_epochs=config.epochs,
         max_steps=config.max_steps or -1,
         max_grad_norm=MAX_GRAD_NORM,
-        **({} if config.optim == "adamw" else {"optim": config.optim}),  # else that of transformers
-        bf16=config.products == "bfloat16",
+        bf16=config.dtype == "bfloat16",
         logging_steps=1,
         save_steps=config.save_steps,
         save_total_limit=2,
@@ -235,7 +220,7 @@ def _arguments(config: SFTConfig) -> Any:
         seed=config.seed,
         data_seed=config.seed,
         dataloader_pin_memory=False,
-        use_cpu=device_of(config.device) == "cpu",
+        use_cpu=on_cpu(),
     )
 
 

@@ -23,7 +23,7 @@ from gym_text_policies.data.rows import Row
 from gym_text_policies.files.folders import writing_tensors
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import process_count
-from gym_text_policies.training.model.saving import adapter_of, write_files
+from gym_text_policies.training.model.saving import write_adapter
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
@@ -81,8 +81,6 @@ def make_trainer(
     play: Callable[[], list[bool]],
     *,
     tokens_per_pass: int,
-    learn_thoughts: bool = True,
-    also_without: bool = False,
 ) -> Any:
     """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
 
@@ -96,8 +94,6 @@ def make_trainer(
         record: How the model is prompted; each checkpoint's record says it.
         play: Plays the dev fold with the present weights, and returns for each episode whether it was won.
         tokens_per_pass: Most tokens that the model reads at once; a longer conversation is read alone.
-        learn_thoughts: Whether the loss counts the tokens of thoughts; see `Conversation.of`.
-        also_without: Whether answers are learnt without their thoughts as well; see `Row.examples`.
     """
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
@@ -139,7 +135,7 @@ def make_trainer(
             if self.args.should_save:
                 folder = Path(output_dir or self.args.output_dir)
                 folder.mkdir(parents=True, exist_ok=True)
-                write_files(folder, *adapter_of(self.model), record)
+                write_adapter(self.model, folder, record)
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
@@ -165,7 +161,7 @@ def make_trainer(
         args=arguments,
         train_dataset=data,
         eval_dataset=data[:1] if arguments.eval_strategy != "no" else None,  # `evaluate` plays in place of reading it
-        data_collator=_collator(model, tokenizer, learn_thoughts, also_without),
+        data_collator=_collator(model, tokenizer),
         callbacks=[Watch()],
     )
     trainer.asked_to_stop = False
@@ -206,7 +202,7 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bool) -> Any:
+def _collator(model: Any, tokenizer: Any) -> Any:
     """Return a data collator: a function that turns rows into conversations.
 
     Rows of one environment stand together, because their prompts begin alike, and a pass reads a common beginning once.
@@ -215,10 +211,8 @@ def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bo
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        conversations = [
-            Conversation.of(tokenizer, row.examples(also_without=also_without), learn_thoughts=learn_thoughts)
-            for row in sorted(batch, key=lambda row: row.environment)
-        ]
+        rows = sorted(batch, key=lambda row: row.environment)
+        conversations = [Conversation.of(tokenizer, row.examples()) for row in rows]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
         return {"conversations": conversations}

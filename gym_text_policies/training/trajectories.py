@@ -3,101 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from gym_text import TextSpec
-from gym_text.errors import RunError, UsageError, check_int
-from gym_text.hints import Expert
-from gym_text.registration import TRAINING
-from gym_text.wrappers.exchange_names import ExchangeNames
+from gym_text.errors import RunError
 from gym_text_policies.backends.base import Backend
-from gym_text_policies.data.rows import learner_of, prompts_of, trained_as, training_prompt
+from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.drawing import tempered
-from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.game import MakeEnv
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
-from gym_text_policies.policies.config import PolicyConfig, PromptOptions
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.independent import Independent
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.terminal.bars import bar_class, is_watched
-from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, is_first, own_share, process_count
-from gym_text_policies.training.options import TrainingOptions
+from gym_text_policies.training.model.saving import Progress
+from gym_text_policies.training.options import OnPolicyConfig
 
 if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
     from gym_text_policies.training.model.sequences import Conversation
 
 _logger = logging.getLogger(__name__)
-_DEV_ENVS = 8
-"""Episodes of the dev fold that run at once."""
+EPISODES_AT_ONCE = 16
+"""Episodes that run at once, in each process, and ask the model together. An episode does not depend on the others."""
+LEAST_PROBABILITY = 0.001
+"""GRPO and expert iteration do not learn about candidates with a smaller probability in play. With CookingWorld's forty candidates
+that nearly halves the work; what is left out has 0.002 of the probability."""
 _ALWAYS_KEPT = 4
-"""This many of the most probable candidates of a decision are learnt, even if they are less probable than `least_probability`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrajectoryOptions(TrainingOptions, PromptOptions):
-    """Settings of how a model plays while it is trained: the episodes that it learns from, and the dev fold."""
-
-    algorithm: ClassVar[str]
-    """Name of the algorithm in run folders and records."""
-
-    environments: tuple[str, ...] = (TRAINING,)
-    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""
-    episodes_per_iteration: int = 16
-    """Episodes of each iteration; the environments take turns."""
-    num_envs: int = 8
-    """Episodes that run at once, in each process."""
-    first_seed: int = 0
-    """Seed of the first episode. Later iterations use later seeds."""
-    temperature: float = 1.0
-    """Temperature of the actions that the model draws, from 0.01 to 100. Play and learning divide the scores of the actions by it.
-    Above 1 the model explores more."""
-    tokens_per_pass: int = 4096
-    """Number of tokens in one forward and backward pass: those of several episodes, or of a part of a longer episode. (The first
-    prompt of a part does not count.) The result does not depend on this number; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
-    dev_every: int = 10
-    """The model plays the dev fold before the first iteration, and after every dev_every-th. The run keeps the weights of the
-    iteration that won most of the dev fold. 0: the dev fold is never played, and the last weights are kept."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_no_fold("environments", self.environments, "train")
-        for name in ("episodes_per_iteration", "num_envs", "tokens_per_pass"):
-            check_int(name, getattr(self, name), 1, 1_000_000)
-        for name in ("first_seed", "dev_every"):
-            check_int(name, getattr(self, name), 0, 2**31 - 1)
-        self.check_ranges(temperature=(0.01, 100))
-
-    @functools.cached_property
-    def prompting(self) -> PolicyConfig:
-        """Settings of the prompts: those that the user gives, else those of the adapter's training, else those of a new adapter."""
-        return trained_as(self.asking(self.model, mode="choose"), self.model)
-
-    def check_prompting(self) -> None:
-        """Raise `UsageError` if the model would learn on other prompts than it plays with."""
-        if training_prompt(self.prompting).thinks:
-            raise UsageError(
-                f"strategy {self.prompting.strategy!r}: expected one whose answer is the action alone, as in 'chat', 'zero_shot'. "
-                "With this one the model writes its thoughts before it chooses, and on-policy training does not learn thoughts."
-            )
-
-    def learner(self, actor: Actor) -> PolicyConfig:
-        """How the model is asked. A model whose chat template has thoughts plays and learns without them."""
-        return learner_of(dataclasses.replace(self.prompting, think=None), actor.tokenizer)
-
-    def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
-        """Return a function that makes an environment of the train fold, in which the names of `interchangeable` are exchanged."""
-        make_env = environment_maker(name, **{"fold": "train", "expert": expert})
-        return (lambda: ExchangeNames(make_env(), self.interchangeable)) if self.interchangeable else make_env
+"""This many of the most probable candidates of a decision are learnt, however improbable they are."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +53,7 @@ class Trajectory:
     prompts: tuple[tuple[Message, ...], ...]
     """The prompt of each decision, and as the last one the prompt that shows the last observation."""
 
-    def conversations(self, config: TrajectoryOptions, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
+    def conversations(self, config: OnPolicyConfig, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
         """Return the decisions with their candidates as trees of tokens: one tree, or several for the parts of a long episode.
 
         For a truncated episode the last observation is one more prompt, without candidates.
@@ -170,7 +111,7 @@ class Trajectory:
 
 
 def play(
-    config: TrajectoryOptions,
+    config: OnPolicyConfig,
     actor: Actor,
     progress: Progress,
     group_size: int = 1,
@@ -209,7 +150,7 @@ def play(
         if group_size > 1:
             policy = Independent(policy, members)
         shared: list[Episode] = []
-        for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=config.num_envs):
+        for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=EPISODES_AT_ONCE):
             bar.update()
             shared.append(episode)
         episodes = sorted(gather(shared), key=_order)
@@ -231,7 +172,7 @@ def _order(episode: Episode) -> tuple[int, list[str]]:
 
 
 def _trajectory(
-    config: TrajectoryOptions, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
+    config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
 ) -> Trajectory:
     candidates = tuple(candidates_of(step.decision, config.temperature, least_probability) for step in episode.steps)
     return Trajectory(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
@@ -277,7 +218,7 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
         make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
         env = make_env()
         learner = load_policy(player, env, **policy.given)
-        played += rollout(make_env, learner, own_share(range(episodes)), num_envs=_DEV_ENVS)
+        played += rollout(make_env, learner, own_share(range(episodes)), num_envs=EPISODES_AT_ONCE)
         env.close()
     played = gather(played)
     log_failures("dev fold", played)

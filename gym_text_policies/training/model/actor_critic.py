@@ -9,7 +9,7 @@ gradients do not reach the actor. The decisions of an episode with their candida
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +19,7 @@ from gym_text_policies.backends.local.adapters import base_and_adapter, template
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import lay_out
-from gym_text_policies.training.model.lora import (
-    Dtype,
-    TrainingDevice,
-    add_lora,
-    checkpoint_layers,
-    compile_layers,
-    load_base,
-    set_dtype,
-)
+from gym_text_policies.training.model.lora import add_lora, checkpoint_layers, load_base, set_dtype
 from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.sequences import Conversation
 
@@ -55,43 +47,26 @@ class Actor:
 
     Args:
         model: A base, which gets a new adapter, or an adapter, which is trained further.
-        lora: Rank, alpha and layers of the adapter, see `add_lora`.
         temperature: The actions' scores are divided by it.
         dtype: Number format of products and of the base's weights: ``float32`` or ``bfloat16``.
-        load_in_4bit: Hold the base's weights in 4 bits; `dtype` is then that of products. The model plays with these weights.
-        compiled: Whether to compile the model's layers.
         gradient_checkpointing: Whether the layers keep only their inputs, and compute the rest again for the gradients.
-        device: See `load_base`.
     """
 
     def __init__(
-        self,
-        model: str,
-        *,
-        lora: Mapping[str, Any] | None = None,
-        temperature: float = 1.0,
-        dtype: Dtype = "float32",
-        load_in_4bit: bool = False,
-        compiled: bool = False,
-        gradient_checkpointing: bool = False,
-        device: TrainingDevice = "auto",
+        self, model: str, *, temperature: float = 1.0, dtype: str = "float32", gradient_checkpointing: bool = False
     ) -> None:
         base_name, adapter = base_and_adapter(model)
-        base, self.tokenizer = load_base(
-            base_name, dtype=dtype, load_in_4bit=load_in_4bit, device=device, chat_template=template_of(adapter)
-        )
-        self.model = add_lora(base, adapter=adapter, **(lora or {}))
+        base, self.tokenizer = load_base(base_name, dtype=dtype, chat_template=template_of(adapter))
+        self.model = add_lora(base, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
             self.model.set_adapter("default")
         set_dtype(self.model, dtype)
-        if compiled:
-            compile_layers(self.model)
         if gradient_checkpointing:
             checkpoint_layers(self.model)
-        self._dtype: Dtype = dtype
+        self._dtype = dtype
         self.model.eval()  # no dropout: the probabilities are those of play
 
     @property

@@ -13,51 +13,41 @@ import shlex
 import sys
 import types
 import warnings
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.tokens import check_tokenizer
-from gym_text_policies.training.model.linear_layers import ALL_LINEAR, adapted, excluded_layers, linear_layers, targets_of
-from gym_text_policies.training.model.processes import process_count
+from gym_text_policies.training.model.processes import process_count, training_device
 
-Dtype = Literal["float32", "bfloat16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
-TrainingDevice = Literal["auto", "cpu"]
-TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
-"""Where training runs. CUDA_VISIBLE_DEVICES picks one of several GPUs; ``torchrun`` gives each process its own."""
-RANK, ALPHA, TARGETS = 16, 32.0, (ALL_LINEAR,)
-"""Rank, alpha and target modules of a new adapter, if the user says nothing."""
+RANK, ALPHA = 16, 32
+"""Rank of a new adapter, if the user says nothing, and its alpha: updates are scaled by alpha / rank."""
+_MAMBA = ["out_proj", "conv1d"]
+_WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"), _MAMBA) | {
+    "llama4_text": ["router"]
+}
+"""For each type of model, the linear layers to which peft cannot add an adapter: fused kernels read the weights of these layers
+directly, or the layers return more than one tensor."""
 
 
-def load_base(
-    name: str,
-    *,
-    dtype: Dtype = "float32",
-    load_in_4bit: bool = False,
-    device: TrainingDevice = "auto",
-    chat_template: str = "",
-) -> tuple[Any, Any]:
+def load_base(name: str, *, dtype: str = "float32", device: str = "", chat_template: str = "") -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
     Args:
         name: ``smollm2``, ``hf:OWNER/NAME`` or a folder.
-        dtype: Number format of the weights, if they are not of 4 bits.
-        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
-        device: ``cpu``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
+        dtype: Number format of the weights: ``float32`` or ``bfloat16``.
+        device: Where the model is; by default that of `training_device`.
         chat_template: Text of a chat template that replaces the model's. An adapter that is saved keeps it.
 
     Raises:
-        UsageError: If there is no such model, it is an adapter, 4 bits are asked for where there is no CUDA device, or the model's
-            probabilities cannot be computed reliably.
+        UsageError: If there is no such model, it is an adapter, or its probabilities cannot be computed reliably.
     """
     from gym_text_policies.backends.local.exactness import packs
 
-    source = Source.of(name, load_in_4bit=load_in_4bit, dtype="auto" if load_in_4bit else dtype, device=device)
+    source = Source.of(name, dtype=dtype, device=device or training_device())
     if source.adapter:
         raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Load that one.")
     model, tokenizer = load_model(source)
@@ -72,27 +62,17 @@ def load_base(
     return model, tokenizer
 
 
-def add_lora(
-    model: Any,
-    *,
-    rank: int | None = None,
-    alpha: float | None = None,
-    target_modules: Sequence[str] | None = None,
-    adapter: str | Path = "",
-    name: str = "default",
-) -> Any:
-    """Return the model with an adapter: a new adapter, or one to train further.
+def add_lora(model: Any, *, rank: int | None = None, adapter: str | Path = "", name: str = "default") -> Any:
+    """Return the model with an adapter: a new one for all linear layers but the last, or one to train further.
 
     Args:
         model: A base, as `load_base` returns it, or a model that has an adapter already.
-        rank: Rank of a new adapter; None: `RANK`. An adapter that is trained further keeps its rank.
-        alpha: A new adapter's updates are scaled by alpha / rank; None: `ALPHA`, or that of the adapter.
-        target_modules: Linear layers of a new adapter, see `targets_of`; None: all but the last, or those of the adapter.
+        rank: Rank of a new adapter; None: `RANK`. An adapter that is trained further keeps its rank, alpha and layers.
         adapter: Folder of the adapter to train further, or the name of one that ships; empty: a new one.
         name: The adapter's name in the model.
 
     Raises:
-        UsageError: If the adapter is for another base, or has another rank, alpha or other layers, or the model has no such layers.
+        UsageError: If the adapter is for another base, or has another rank.
     """
     peft = import_extra("peft", "train")
     if adapter:
@@ -101,14 +81,18 @@ def add_lora(
             raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
         tell_other_base(adapter, getattr(model, "base_content", ""))
         config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
-        _check_kept(model, adapter, config, rank=rank, alpha=alpha, target_modules=target_modules)
+        if rank not in (None, config.r):
+            raise UsageError(
+                f"rank: expected none, because {str(adapter)!r} is trained further and keeps its own, {config.r}; got {rank}. "
+                "Leave it out, or begin with a base."
+            )
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:
         config = peft.LoraConfig(
-            r=RANK if rank is None else rank,
-            lora_alpha=ALPHA if alpha is None else alpha,
-            target_modules=targets_of(model, target_modules or TARGETS),
-            exclude_modules=excluded_layers(model),
+            r=rank or RANK,
+            lora_alpha=ALPHA,
+            target_modules="all-linear",
+            exclude_modules=_WITHOUT_ADAPTER.get(model.config.get_text_config().model_type),
             task_type="CAUSAL_LM",
         )
     with warnings.catch_warnings():
@@ -124,27 +108,11 @@ def add_lora(
     return model
 
 
-def _check_kept(model: Any, adapter: str | Path, config: Any, **asked: Any) -> None:
-    """Raise `UsageError` if another rank, alpha or other layers are asked for than an adapter has that is trained further."""
-    kept = {"rank": config.r, "alpha": config.lora_alpha, "target_modules": config.target_modules}
-    if words := asked["target_modules"]:
-        layers = linear_layers(model)
-        if adapted(layers, targets_of(model, words)) == adapted(layers, config.target_modules):
-            asked["target_modules"] = None
-    for name, value in asked.items():
-        if value is not None and value != kept[name]:
-            own = kept[name] if isinstance(kept[name], str | int | float) else " ".join(sorted(kept[name]))
-            raise UsageError(
-                f"{name}: expected none, because {str(adapter)!r} is trained further and keeps its own, {own}; got {value!r}. "
-                "Leave it out, or begin with a base."
-            )
-
-
 def set_dtype(model: Any, dtype: str) -> None:
     """Convert the frozen weights of a model to a number format, and the trained ones to float32.
 
     Args:
-        model: A model with an adapter. Its buffers, such as those of positions, and quantised weights stay as they are.
+        model: A model with an adapter. Its buffers, such as those of positions, stay as they are.
         dtype: ``float32`` or ``bfloat16``. Logits are computed in float32 all the same: bfloat16 would round a logit of 20 by
             0.06, and a ratio of probabilities by 6 %.
     """
@@ -152,12 +120,9 @@ def set_dtype(model: Any, dtype: str) -> None:
     head = model.get_output_embeddings()
     if dtype == "bfloat16" and type(head) is torch.nn.Linear:
         head.forward = types.MethodType(_in_float32, head)
-    quantised = is_quantised(model)
     for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
-        elif not quantised:
-            parameter.data = parameter.data.to(getattr(torch, dtype))
+        trained = parameter.requires_grad
+        parameter.data = parameter.data.float() if trained else parameter.data.to(getattr(torch, dtype))
 
 
 def _in_float32(layer: Any, inputs: Any) -> Any:
@@ -165,12 +130,6 @@ def _in_float32(layer: Any, inputs: Any) -> Any:
     torch = import_extra("torch", "train")
     with torch.autocast(inputs.device.type, enabled=False):
         return torch.nn.functional.linear(inputs.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
-
-
-def is_quantised(model: Any) -> bool:
-    """Return whether a model, or the base of a model with an adapter, is quantised."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return getattr(base, "hf_quantizer", None) is not None
 
 
 def compile_layers(model: Any) -> None:

@@ -6,7 +6,6 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import import_extra
-from gym_text_policies.training.model.lora import is_quantised
 
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 def player_of(model: Any, tokenizer: Any, dtype: str = "float32", *, name: str = "learner") -> TransformersBackend:
     """Return a backend that plays with the present weights of a model.
 
-    The backend has a copy of the model, with its adapter, if it has one, merged, that is optimised for play. A model in 4 bits is
-    not copied: it is itself set to evaluation.
+    The backend has a copy of the model, with its adapter, if it has one, merged, that is optimised for play. A quantised model, as
+    TRL may train it, is not copied: it is itself set to evaluation.
 
     Args:
         model: The model.
@@ -26,7 +25,7 @@ def player_of(model: Any, tokenizer: Any, dtype: str = "float32", *, name: str =
     """
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
-    if is_quantised(model):
+    if getattr(_base_of(model), "hf_quantizer", None) is not None:
         return TransformersBackend(model, tokenizer, name)
     return TransformersBackend(merged_copy(model, dtype), tokenizer, name, optimise=True)
 
@@ -39,7 +38,7 @@ def merged_copy(model: Any, dtype: str = "float32") -> Any:
     with the model.
     """
     torch = import_extra("torch", "train")
-    base, form = model.get_base_model() if hasattr(model, "get_base_model") else model, getattr(torch, dtype)
+    base, form = _base_of(model), getattr(torch, dtype)
     copies: dict[int, Any] = {}  # for `deepcopy`: what stands for which object
     inside: set[int] = set()
     for module in base.modules():
@@ -57,6 +56,11 @@ def merged_copy(model: Any, dtype: str = "float32") -> Any:
     for buffer in copied.buffers():  # such as those of positions
         buffer.data = buffer.data.float() if buffer.is_floating_point() else buffer.data
     return copied
+
+
+def _base_of(model: Any) -> Any:
+    """Return the base of a model with an adapter, or the model itself if it has none."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _merged(layer: Any, form: Any) -> Any:

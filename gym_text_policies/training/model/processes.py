@@ -36,6 +36,19 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def training_device() -> str:
+    """Return where models are trained: cpu if ``ACCELERATE_USE_CPU`` is set, else auto: CUDA where there is one, else MPS or the CPU.
+
+    ``CUDA_VISIBLE_DEVICES`` picks one of several GPUs; ``torchrun`` gives each process its own.
+    """
+    return "cpu" if import_extra("accelerate.utils", "train").parse_flag_from_env("ACCELERATE_USE_CPU") else "auto"
+
+
+def on_cpu() -> bool:
+    """Return whether models are trained on the CPU."""
+    return device_of(training_device()) == "cpu"
+
+
 @contextlib.contextmanager
 def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
     """Lock a run folder while the block runs, and check that the folder belongs to this run. Only the first process does this.
@@ -71,18 +84,15 @@ def _kept(folder: Path) -> str:
     return f"The checkpoint {newest} is kept; the same command goes on from there."
 
 
-def join(device: str = "auto") -> None:
+def join() -> None:
     """Wait for the other processes, if any, and select this process's GPU. Call it before a model is loaded.
 
     Several processes may share a GPU: play keeps it busy for a part of the time only.
-
-    Args:
-        device: See `device_of`.
     """
     gpus = import_extra("torch", "train").cuda.device_count()
     shared = 0 < gpus < int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # NCCL refuses two processes on one GPU
     options = {"backend": "gloo"} if shared else {}
-    import_extra("accelerate", "train").PartialState(cpu=device_of(device) == "cpu", **options)
+    import_extra("accelerate", "train").PartialState(cpu=on_cpu(), **options)
 
 
 def own_share(items: Sequence[T]) -> Sequence[T]:

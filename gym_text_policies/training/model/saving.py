@@ -1,76 +1,62 @@
-"""Writing adapters and tensors. Only finite numbers are written. A folder appears under its name only when it is complete."""
+"""Adapters and checkpoints as folders: weights and optimiser in safetensors, everything else in JSON.
+
+Only finite numbers are written. A folder appears under its name only when it is complete.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS, record_of
-from gym_text_policies.files.folders import replace_folder, writing_tensors
+from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS
+from gym_text_policies.files.folders import replace_folder, whole_folders, writing_tensors
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.finite import check_weights
+from gym_text_policies.training.model.lora import load_weights
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from gym_text_policies.training.model.actor_critic import Actor
+
+_VALUE_HEAD, _MOMENTS, _STATE = "value_head.safetensors", "optimizer.safetensors", "state.json"
 
 
-def save_adapter(
-    model: Any, folder: str | Path, record: Mapping[str, Any], *, name: str = "default", replace: bool = False
-) -> None:
+@dataclass
+class Progress:
+    """How far a run of on-policy training is."""
+
+    iteration: int = 0
+    """Iterations that are done."""
+    best_success: float = -1.0
+    """Highest success in the dev fold so far."""
+    episodes: int = 0
+    """Number of training episodes so far, without those that ended in an error."""
+    minutes: float = 0.0
+    """Time of play and learning, without the dev fold."""
+
+    @property
+    def title(self) -> str:
+        """Name of the present iteration, for messages."""
+        return f"iteration {self.iteration + 1}"
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def save_adapter(model: Any, folder: str | Path, record: Mapping[str, Any], *, replace: bool = False) -> None:
     """Save an adapter: 16-bit safetensors, its configuration, and its record; the folder is written whole or not at all.
 
-    Raises:
-        UsageError: If the folder is not empty, and `replace` does not allow that.
-        RunError: If a weight is not finite.
-        StoreError: If the folder cannot be written.
-    """
-    torch = import_extra("torch", "train")
-    weights, config, template = adapter_of(model, name)
-    content = getattr(model, "base_content", "")
-    record = {**record, BASE: content} if content else record
-    weights = {key: tensor.to(torch.float16) for key, tensor in weights.items()}
-    write_adapter(folder, weights, config, template, record, replace=replace)
-
-
-def made(folder: str | Path, what: str = "adapter") -> str:
-    """Return the sentence that a command prints about the folder it has made."""
-    said = [f"The {what}: {folder}; load_policy takes this folder as a model."]
-    for row in record_of(str(folder)).get("test", ()) if what == "adapter" else ():
-        success = "" if row["success"] is None else f"success {row['success']:.2f}, "
-        said.append(f"{row['environment']}, {row['episodes']} episodes of the test fold: {success}return {row['return']:.3g}.")
-    return "\n".join(said)
-
-
-def adapter_of(model: Any, name: str = "default") -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Return the weights of a model's adapter in full precision, its configuration, and its chat template if it has one.
-
-    The configuration names the base as the user does.
-    """
-    peft = import_extra("peft", "train")
-    weights = peft.get_peft_model_state_dict(model, adapter_name=name)
-    config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
-    config["target_modules"] = sorted(config["target_modules"])
-    plain = {key: value for key, value in config.items() if isinstance(value, str | int | float | bool | list | dict | None)}
-    return weights, plain, getattr(model, "chat_template", "")
-
-
-def write_adapter(
-    folder: str | Path,
-    weights: Mapping[str, Any],
-    config: Mapping[str, Any],
-    template: str,
-    record: Mapping[str, Any],
-    *,
-    replace: bool = False,
-) -> None:
-    """Write the files of an adapter; the folder is written whole or not at all.
-
     Args:
+        model: The model with the adapter.
         folder: The new folder.
-        weights: Tensors by peft's names.
-        config: Configuration of peft, in which ``base_model_name_or_path`` is a name that `load_base` takes.
-        template: A chat template that replaces the base's, or an empty text.
-        record: How the model is prompted, and how the adapter was made.
+        record: How the model is prompted, and how the adapter came about.
         replace: Whether the folder may exist already. Its files stay until the new folder is complete.
 
     Raises:
@@ -78,19 +64,36 @@ def write_adapter(
         RunError: If a weight is not finite.
         StoreError: If the folder cannot be written.
     """
-    folder = Path(folder)
+    torch, folder = import_extra("torch", "train"), Path(folder)
     if not replace and folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder}: expected a new folder; there is something in it. Name another one, or remove it.")
-    replace_folder(folder, lambda target: write_files(target, weights, config, template, record))
+    content = getattr(model, "base_content", "")
+    record = {**record, BASE: content} if content else record
+    replace_folder(folder, lambda target: write_adapter(model, target, record, torch.float16))
 
 
-def write_files(
-    folder: Path, weights: Mapping[str, Any], config: Mapping[str, Any], template: str, record: Mapping[str, Any]
-) -> None:
-    """Write the files of an adapter into a folder; see `write_adapter` for the arguments and errors."""
-    write_tensors(weights, folder / WEIGHTS)
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
-    if template:
+def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: Any = None) -> None:
+    """Write the files of a model's adapter into a folder.
+
+    The configuration names the base as the user does. A chat template that replaces the base's is a file of its own.
+
+    Args:
+        model: The model with the adapter.
+        folder: The folder.
+        record: See `save_adapter`.
+        dtype: Number format of torch for the weights; None: full precision.
+
+    Raises:
+        RunError: If a weight is not finite.
+        StoreError: If a file cannot be written.
+    """
+    weights = import_extra("peft", "train").get_peft_model_state_dict(model)
+    write_tensors({key: tensor.to(dtype or tensor.dtype) for key, tensor in weights.items()}, folder / WEIGHTS)
+    config = model.peft_config["default"].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
+    config["target_modules"] = sorted(config["target_modules"])
+    plain = {key: value for key, value in config.items() if isinstance(value, str | int | float | bool | list | dict | None)}
+    write_atomically(folder / CONFIG, json.dumps(plain, indent=2, sort_keys=True, default=str) + "\n")
+    if template := getattr(model, "chat_template", ""):
         write_atomically(folder / TEMPLATE, template)
     write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
 
@@ -108,3 +111,75 @@ def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
     check_weights(path, tensors)
     with writing_tensors(path):
         save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, path)
+
+
+def where_it_is(folder: str | Path, what: str = "adapter") -> str:
+    """Return the sentence that a command prints about the folder that it has written."""
+    return f"The {what}: {folder}; load_policy takes this folder as a model."
+
+
+# ---------------------------------------------------------------- checkpoints of on-policy training
+
+
+def save_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer, progress: Progress, record: Mapping[str, Any]) -> None:
+    """Save everything that the run needs to go on, and remove the checkpoint before.
+
+    Args:
+        folder: Folder of the run.
+        actor: The model.
+        optimizer: The optimiser of the model's parameters.
+        progress: How far the run is.
+        record: How the model is prompted. So the checkpoint is an adapter that can play.
+
+    Raises:
+        RunError: If a weight is not finite; the checkpoint before is kept.
+        StoreError: If the checkpoint cannot be written; the checkpoint before is kept.
+    """
+
+    def save(target: Path) -> None:
+        save_weights(actor, target, record)
+        states = optimizer.state_dict()["state"]
+        moments = {f"{number}.{name}": tensor for number, state in states.items() for name, tensor in state.items()}
+        write_tensors(moments, target / _MOMENTS)
+        write_atomically(target / _STATE, json.dumps(dataclasses.asdict(progress)) + "\n")
+
+    replace_folder(folder / f"checkpoint-{progress.iteration}", save)
+    for old in folder.glob("checkpoint-*"):
+        if old.name != f"checkpoint-{progress.iteration}":
+            shutil.rmtree(old)
+
+
+def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progress | None:
+    """Load the newest checkpoint and return how far the run was, or None if there is no checkpoint.
+
+    Raises:
+        UsageError: If the checkpoint is not complete.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    saved = whole_folders(folder, "checkpoint-*")
+    if not saved:
+        return None
+    path = max(saved, key=lambda path: int(path.name.partition("-")[2]))
+    try:
+        progress = Progress(**json.loads((path / _STATE).read_text("utf-8")))
+        load_weights(actor.model, path)
+        if hasattr(actor, "value_head"):
+            actor.value_head.load_state_dict(load_file(path / _VALUE_HEAD))
+        moments = load_file(path / _MOMENTS)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+        raise UsageError(f"{path}: expected a whole checkpoint; got {error}. Remove it to begin anew.") from error
+    state: dict[int, dict[str, Any]] = {}
+    for name, tensor in moments.items():
+        number, _, kind = name.partition(".")
+        state.setdefault(int(number), {})[kind] = tensor
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    return progress
+
+
+def save_weights(actor: Actor, folder: Path, record: Mapping[str, Any]) -> None:
+    """Save the adapter in full precision and its record, and the value head if the actor has one."""
+    write_adapter(actor.model, folder, record)
+    if hasattr(actor, "value_head"):
+        write_tensors(actor.value_head.state_dict(), folder / _VALUE_HEAD)

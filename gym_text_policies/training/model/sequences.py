@@ -38,8 +38,8 @@ class DecisionNodes(NamedTuple):
     prompt_end: int
     """Node of the last token before the answers: the prompt's, or the last one that closes the thought."""
     answers: tuple[tuple[tuple[int, int], ...], ...]
-    """For each answer its tokens, with the end of turn, as pairs of the node that predicts the token, and the token. If a thought
-    is learnt as well, its tokens and those around it come first."""
+    """For each answer its tokens, with the end of turn, as pairs of the node that predicts the token, and the token. The tokens of
+    a thought and those around it come first."""
 
 
 @dataclass
@@ -53,28 +53,20 @@ class Conversation:
     _prompt_end: int = field(default=-1, repr=False, compare=False)
 
     @classmethod
-    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True) -> Conversation:
+    def of(cls, tokenizer: Any, examples: Iterable[Example]) -> Conversation:
         """Return a conversation of prompts with one answer each, as `Row.examples` yields them.
 
         Args:
             tokenizer: The model's tokenizer.
             examples: The prompts and answers, with the thoughts between them.
-            learn_thoughts: Whether the tokens of thoughts count as tokens of the answers. If not, the model only reads them.
         """
         conversation = cls()
         for messages, answer, thought, tool in examples:
-            conversation.add(tokenizer, messages, [answer], thought=thought, learn_thoughts=learn_thoughts, tool=tool)
+            conversation.add(tokenizer, messages, [answer], thought=thought, tool=tool)
         return conversation
 
     def add(
-        self,
-        tokenizer: Any,
-        messages: Sequence[Message],
-        answers: Sequence[str],
-        *,
-        thought: str = "",
-        learn_thoughts: bool = True,
-        tool: str = "",
+        self, tokenizer: Any, messages: Sequence[Message], answers: Sequence[str], *, thought: str = "", tool: str = ""
     ) -> None:
         """Add a prompt and its answers. Without a thought they stand where the chat template puts an answer without one.
 
@@ -98,7 +90,7 @@ class Conversation:
             else:
                 tokens, end = text_tokens(tokenizer, answer), end_of_turn(tokenizer)
             path = zip([thinking[-1], *self.tree.grow(thinking[-1], tokens)], [*tokens, end], strict=True)
-            paths.append((*(zip(thinking, between, strict=False) if learn_thoughts else ()), *path))
+            paths.append((*zip(thinking, between, strict=False), *path))
         self.decisions.append(DecisionNodes(thinking[-1], tuple(paths)))
 
     def _read(self, prompt: list[int]) -> int:

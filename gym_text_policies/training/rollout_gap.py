@@ -1,4 +1,8 @@
-"""Whether the model learns on what it has played: its probabilities in play beside those in learning."""
+"""Play and learning compute a model's probabilities by different code. The rollout gap says how far they are apart.
+
+Play has a copy of the model with keys and values that it remembers; learning packs conversations into rows. A gap beyond rounding
+means that the model would learn from other prompts, or by other weights, than it has played with. Then a run stops.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gym_text.errors import RunError
-from gym_text_policies.training.model.lora import Dtype
 from gym_text_policies.training.model.processes import gather, own_share
+from gym_text_policies.training.options import Dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,17 +23,12 @@ LIMITS: dict[Dtype, tuple[str, float]] = {"float32": ("rollout_gap", 0.01), "bfl
 """A run whose first value of this metric is larger stops, by number format. Rounding makes a gap of up to 0.001 in float32. In
 bfloat16 single gaps of up to 0.5 were seen; the divergence was at most 0.002 in three short runs, whose gaps were up to 0.09."""
 
-
 AsPlayed = Callable[[list[int], "Tensor"], "Tensor"]
 """Makes of decisions' indices and the model's log-probabilities of the candidates, of shape (b, A), those with which it played."""
 
 
-def play_of(candidates: Iterable[Mapping[str, float]]) -> Tensor:
-    """Return the probabilities of the candidates in play, of shape (B, A), padded with 0.
-
-    Args:
-        candidates: For each decision the candidates with their probabilities.
-    """
+def probabilities_of(candidates: Iterable[Mapping[str, float]]) -> Tensor:
+    """Return the probabilities of decisions' candidates, of shape (B, A), padded with 0."""
     import torch
 
     from gym_text_policies.training.model.sequences import stack_padded
@@ -54,37 +53,30 @@ def gap_metrics(played: Tensor, actions: Tensor, log_probs: Tensor) -> dict[str,
     return {"rollout_gap": float(gaps.max()), "rollout_kl": float(divergences.mean())}
 
 
-def first_pass_metrics(
-    tokens_per_pass: int,
-    actor: Actor,
-    segments: Sequence[Sequence[Segment]],
-    played: Tensor,
-    actions: Tensor,
-    as_played: AsPlayed | None = None,
+def first_pass_gap(
+    actor: Actor, groups: Sequence[Sequence[Segment]], played: Tensor, actions: Tensor, as_played: AsPlayed | None = None
 ) -> dict[str, float]:
     """Return the metrics of `gap_metrics` in one pass of each process. Call it before the model learns.
 
     Args:
-        tokens_per_pass: Number of tokens in a pass.
         actor: The model.
-        segments: The decisions of each part of the batch.
+        groups: The decisions to learn from, in the passes in which the model reads them.
         played: Probabilities of the candidates in play, of shape (B, A), padded with 0.
         actions: Index, among the candidates, of the action that was taken, of shape (B,).
         as_played: What play has made of the model's probabilities; None: nothing.
     """
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, stack_padded
+    from gym_text_policies.training.model.sequences import stack_padded
 
-    groups = passes((segment for part in segments for segment in part), tokens_per_pass)
     results = []
     for group in own_share(groups)[:1]:
-        rows = [row for segment in group for row in segment.rows]
         with torch.no_grad():
-            results.append((rows, actor.evaluate([segment.conversation for segment in group]).log_probs.cpu()))
-    measured = gather(results)
-    rows = [row for of_pass, _ in measured for row in of_pass]
-    log_probs = stack_padded([of_pass for _, of_pass in measured])  # (b, A of these passes)
+            log_probs = actor.evaluate([segment.conversation for segment in group]).log_probs.cpu()
+        results.append(([row for segment in group for row in segment.rows], log_probs))
+    results = gather(results)
+    rows = [row for of_pass, _ in results for row in of_pass]
+    log_probs = stack_padded([of_pass for _, of_pass in results])  # (b, A of these passes)
     log_probs = as_played(rows, log_probs) if as_played else log_probs
     return gap_metrics(played[rows, : log_probs.shape[1]], actions[rows], log_probs)
 
@@ -96,5 +88,5 @@ def check_gap(dtype: Dtype, where: str, metrics: Mapping[str, float]) -> None:
         raise RunError(
             f"{where}: expected {name}, which compares the model's probabilities in play and in learning, to be at most {most} in "
             f"{dtype}; got {metrics[name]:.3g}. So the model would learn from other prompts, or by other weights, than it played "
-            "with. What it has learnt in this iteration is not saved. Try --strategy chat, another device or another model."
+            "with. What it has learnt in this iteration is not saved. Try another device or another model."
         )
