@@ -101,17 +101,12 @@ def first_seed(seed: int) -> int:
     return 1000 + 10_000 * seed
 
 
-def of_sft(options: str) -> str:
-    """Return options of sft as dagger takes them."""
-    return options.replace("--", "--sft.")
-
-
 TASKS = ("goto", "pickup")
 LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
 """Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
 ROWS = f"{FAST} --rows-per-step 16 --tokens-per-pass 8192"
 ON_POLICY = (
-    f"--model {START} --environments {shlex.join(LEARNT)} --episodes-per-iteration 128 --episodes-per-step 16 --num-envs 16 "
+    f"--model {START} --environments {shlex.join(LEARNT)} --episodes-per-iteration 128 --episodes-per-step 16 "
     f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
 )
 ROUNDS = 2
@@ -149,7 +144,7 @@ BABYAI_COMMANDS = {
     "rejection-0": rejection(0, LEARNT, 256, f"--max-steps 150 {ROWS}"),
     "dagger-0": [
         f"dagger --model {START} --data start-data/rows --environments {shlex.join(LEARNT)} --iterations {ROUNDS} "
-        f"--episodes-per-iteration 48 --first-seed {first_seed(0)} {of_sft(ROWS)} --folder dagger-0"
+        f"--episodes-per-iteration 48 --first-seed {first_seed(0)} {FAST} --tokens-per-pass 8192 --folder dagger-0"
     ],
 }
 """PPO has as many minutes as GRPO: it has less to read in common."""
@@ -166,7 +161,7 @@ SEARCH = Game(
         **{
             f"search-{seed}": [
                 f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 8 --episodes-per-iteration 32 "
-                f"--num-envs 16 --simulations 32 --uniform-share 0.2 --schedule constant --dev-every 2 --dev-episodes 24 {FAST} "
+                f"--simulations 32 --uniform-share 0.2 --schedule constant --dev-every 2 --dev-episodes 24 {FAST} "
                 f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
             ]
             for seed in SEEDS
@@ -192,9 +187,9 @@ FIVE = Game(
             f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
         ],
         "search-0": [
-            f"{FIVE_SEARCH} --model {START} --iterations 2 --episodes-per-iteration 60 --num-envs 12 --dev-every 2 "
+            f"{FIVE_SEARCH} --model {START} --iterations 2 --episodes-per-iteration 60 --dev-every 2 "
             f"--dev-episodes 20 --first-seed {first_seed(0)} --folder search-0-first",
-            f"{FIVE_SEARCH} --model search-0-first/adapter --iterations 3 --episodes-per-iteration 90 --num-envs 30 --dev-every 3 "
+            f"{FIVE_SEARCH} --model search-0-first/adapter --iterations 3 --episodes-per-iteration 90 --dev-every 3 "
             f"--dev-episodes 10 --expert-share 0.5 --first-seed {first_seed(0) + 200} --folder search-0",
         ],
     },
@@ -225,7 +220,7 @@ COOKINGWORLD_COMMANDS = {
     **{
         f"grpo-{seed}": [
             f"grpo --model {START} --environments {shlex.join(KITCHENS)} {EXCHANGED} --episodes-per-step 16 "
-            f"--learning-rate 6e-5 --discount 0.98 --decay 0.7 --least-probability 0.005 {FAST} --tokens-per-pass 16384 "
+            f"--learning-rate 6e-5 --discount 0.98 --decay 0.7 {FAST} --tokens-per-pass 16384 "
             f"--gradient-checkpointing --dev-every 4 --dev-episodes 24 --iterations 8 --seed {seed} "
             f"--first-seed {first_seed(seed) + 300 * seed} --folder grpo-{seed}"
         ]
@@ -235,7 +230,7 @@ COOKINGWORLD_COMMANDS = {
     "dagger-0": [
         "collect --environments CookingWorldText-v0 --episodes 32 --noise 0.1 --folder dagger-0/start-data",
         f"dagger --model {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --iterations {ROUNDS} "
-        f"--episodes-per-iteration 24 --first-seed {first_seed(0)} {of_sft(COOKING_ROWS)} --folder dagger-0",
+        f"--episodes-per-iteration 24 --first-seed {first_seed(0)} {FAST} {EXCHANGED} --folder dagger-0",
     ],
 }
 """There are 1,000 levels of a fold, so these are levels that the start has learnt, under other names; each run has its own."""
@@ -249,8 +244,8 @@ COOKINGWORLD = Game(
     kept=STARTS / "cookingworld",
 )
 COOKING_SEARCH = (
-    f"{EXCHANGED} --simulations 32 --uniform-share 0.05 --schedule constant --least-probability 0.005 --gradient-checkpointing "
-    f"--dev-every 2 {FAST} --iterations 2 --episodes-per-iteration 64 --num-envs 12"
+    f"{EXCHANGED} --simulations 32 --uniform-share 0.05 --schedule constant --gradient-checkpointing "
+    f"--dev-every 2 {FAST} --iterations 2 --episodes-per-iteration 64"
 )
 KITCHEN = Game(
     commands={

@@ -29,9 +29,9 @@ from gym_text_policies.data.rows import Row
 from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, make_batch
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_dtype
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.model.sequences import Conversation, passes
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -133,8 +133,9 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     actors = {
         "packed": Actor(grpo.model),
         "packed, bfloat16": Actor(grpo.model, dtype="bfloat16"),
-        "packed, bfloat16, compiled": Actor(grpo.model, dtype="bfloat16", compiled=True),
+        "packed, bfloat16, compiled": Actor(grpo.model, dtype="bfloat16"),
     }
+    compile_layers(actors["packed, bfloat16, compiled"].model)
     trajectories = play(grpo, actors["packed"], Progress(), grpo.group_size)
     levels = [trajectories[start : start + grpo.group_size] for start in range(0, len(trajectories), grpo.group_size)]
     made = {id(level): [own + 0.5 for own in group_advantages(level)] for level in levels}  # + 0.5: all decisions are read

@@ -160,7 +160,6 @@ gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
     [
         ("ppo --model adapters/nowhere", "ppo --model adapters/babyai-sft", "adapters/nowhere"),
         ("sft --data rows --model smollm3", "sft --data rows", "got 'smollm3'"),
-        ("sft --data rows --load-in-4bit", "sft --data rows", "CUDA"),
         ("collect --model smolm2", "collect --model gold", "Did you mean 'smollm2'"),
         ("bench --models smolm2 --fold dev", "bench --models random", "Did you mean 'smollm2'"),
         ("run exp.yaml --set agent.model=smolm2", "run exp.yaml --set agent.model=random", "Did you mean 'smollm2'"),

@@ -5,8 +5,8 @@ errs again (Ross et al. 2011, https://arxiv.org/abs/1011.0686). In each iteratio
 fold. DAgger adds the labelled states to the data, and trains this adapter further on all data. The data and the new adapter are in
 the folder ``round-N``. A run that was stopped goes on in the iteration that was not done.
 
-The adapter plays without thoughts, because the labels are the expert's actions. Of the settings of fine-tuning DAgger has those that
-its users change; the others are the defaults of `gym_text_policies.training.sft`.
+The adapter plays without thoughts, because the labels are the expert's actions. Settings of fine-tuning that DAgger does not have
+are the defaults of `gym_text_policies.training.sft`.
 """
 
 from __future__ import annotations

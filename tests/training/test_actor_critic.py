@@ -9,7 +9,7 @@ from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
 from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig
 from gym_text_policies.training.trajectories import play
 

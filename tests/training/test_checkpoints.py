@@ -4,14 +4,14 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from gym_text import UsageError
-from gym_text.errors import RunError, StoreError
+from gym_text.errors import RunError
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.model.checkpoints import Progress, load_checkpoint, save_checkpoint, save_metrics
+from gym_text_policies.training.model.saving import Progress, load_checkpoint, save_checkpoint
+from gym_text_policies.training.run_folder import save_metrics
 
 RECORD = prompt_record(TRAINED)
 
@@ -48,39 +48,6 @@ def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint
         load_checkpoint(tmp_path, other, again)
 
 
-class EightBits(torch.optim.SGD):
-    """An optimiser with a state as that of bitsandbytes: a number, a table that parameters share, tensors in an inner mapping."""
-
-    table = torch.linspace(-1, 1, 256)
-
-    def step(self, closure=None):
-        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
-            state = self.state[parameter]
-            state["step"] = state.get("step", 0) + 1
-            state["map"], state["moment"] = self.table, torch.full(parameter.shape, state["step"], dtype=torch.uint8)
-
-    def state_dict(self):
-        whole = super().state_dict()
-        for number, state in whole["state"].items():
-            whole["state"][number] = {"step": state["step"], "inner": {name: state[name] for name in ("map", "moment")}}
-        return whole
-
-
-def test_a_state_of_8_bits_comes_back(tiny_model, tmp_path):
-    actor = Actor(tiny_model)
-    optimizer = EightBits(actor.parameters, lr=0.1)
-    for _ in range(3):
-        optimizer.step()
-    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
-    again = EightBits(actor.parameters, lr=0.1)
-    load_checkpoint(tmp_path, actor, again)
-    for parameter, expected in optimizer.state.items():
-        found = again.state[parameter]
-        assert found["step"] == 3 and type(found["step"]) is int
-        assert all(torch.equal(found[name], expected[name]) for name in ("map", "moment"))
-    assert load_file(tmp_path / "checkpoint-1/optimizer.safetensors")["0.moment"].dtype == torch.uint8
-
-
 def test_an_iteration_that_is_learnt_anew_replaces_its_metrics_and_later_ones(tmp_path):
     for iteration, value in ((0, 0.1), (1, 0.2), (2, 0.3), (1, 0.4)):
         save_metrics(tmp_path, {"iteration": iteration, "return": value})
@@ -107,13 +74,3 @@ def test_weights_that_are_not_finite_are_not_written_and_the_checkpoint_before_t
         save_checkpoint(tmp_path, actor, optimizer, Progress(2), RECORD)
     assert load_checkpoint(tmp_path, actor, optimizer) == Progress(1)
     assert all(torch.equal(a, b) for a, b in zip(actor.parameters, before, strict=True))
-
-
-def test_a_full_disk_is_one_sentence_and_the_checkpoint_before_it_stays(tiny_model, tmp_path, full_disk):
-    actor = Actor(tiny_model)
-    optimizer = stepped(actor, actor.parameters)
-    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
-    with full_disk(20_000), pytest.raises(StoreError, match=r"expected to write there; .*Make room, and the same command goes on"):
-        save_checkpoint(tmp_path, actor, optimizer, Progress(2), RECORD)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
-    assert load_checkpoint(tmp_path, actor, optimizer) == Progress(1)

@@ -21,7 +21,7 @@ from gym_text_policies.training.expert_iteration import (
 )
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "corridor"),

@@ -19,14 +19,12 @@ from training_data import Corridor, Rich, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
-from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training import grpo
 from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, learn, make_batch, train
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import generalised_advantages
 from gym_text_policies.training.trajectories import play
 
@@ -84,29 +82,6 @@ def test_episodes_of_a_level_are_drawn_independently_and_levels_follow_each_othe
     _, _, trajectories = played
     assert [one.episode.seed for one in trajectories] == [0] * 6 + [1] * 6
     assert len({tuple(one.actions) for one in trajectories[:6]}) > 1
-
-
-def test_episodes_of_a_level_run_at_once_as_many_as_num_envs_says(played, monkeypatch):
-    config, actor, trajectories = played
-    sizes = []
-    answer = TransformersBackend.answer
-    monkeypatch.setattr(TransformersBackend, "answer", lambda self, asked: sizes.append(len(asked)) or answer(self, asked))
-    again = play(dataclasses.replace(config, num_envs=12), actor, Progress(), config.group_size)
-    assert max(sizes) == 12, "two levels alone would be two at once"
-    assert [(one.actions, one.rewards) for one in again] == [(one.actions, one.rewards) for one in trajectories]
-
-
-def test_advantages_compare_episodes_of_one_level_that_still_go_on(played):
-    _, _, trajectories = played
-    advantages = group_advantages(trajectories)
-    for level in (range(6), range(6, 12)):
-        for step in range(max(len(advantages[place]) for place in level)):
-            still = [place for place in level if trajectories[place].episode.length > step]
-            returns = [trajectories[place].episode.total_reward for place in still]
-            expected = [value - sum(returns) / len(returns) for value in returns]
-            assert [advantages[place][step] for place in still] == pytest.approx(expected, abs=1e-6)
-    assert [len(own) for own in advantages] == [one.episode.length for one in trajectories]
-    assert any(own.any() for own in advantages), "some are won and some are not"
 
 
 def test_advantages_of_dense_rewards_compare_what_follows_where_as_much_is_won_as_many_steps_ago():
@@ -196,22 +171,9 @@ def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
         settings(tiny_model, tmp_path, group_size=1)
 
 
-def test_a_run_with_kl_goes_on_over_iterations_in_which_no_level_is_mixed(tiny_model, tmp_path):
-    never_won = {"environments": ("Corridor-v0?length=9&max_episode_steps=1",), "kl_weight": 0.1}
-    config = settings(tiny_model, tmp_path / "run", **never_won, episodes_per_iteration=6, episodes_per_step=6, iterations=1)
-    train(config)
-    train(dataclasses.replace(config, iterations=2))
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["iteration"], line["mixed"], "kl" in line) for line in lines] == [(1, 0.0, False), (2, 0.0, False)]
-
-
-@pytest.mark.parametrize(
-    ("worth", "said"),
-    [("nan", r"iteration 2: .*nan"), ("1e300", r"iteration 2: expected finite numbers to learn from; \w+ is -?(inf|nan)")],
-)
-def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept(tiny_model, tmp_path, capfd, worth, said):
+def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept(tiny_model, tmp_path, capfd):
     options = [
-        f"--environments=Rich-v0?since=2&worth='{worth}'",
+        "--environments=Rich-v0?since=2&worth='1e300'",
         "--episodes-per-iteration=12",
         "--group-size=6",
         "--episodes-per-step=12",
@@ -219,7 +181,7 @@ def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept
     options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=0", "--iterations=3", "--temperature=20"]
     assert cli.main(["grpo", *options]) == 1
     told = capfd.readouterr().err.splitlines()[-1]
-    assert told.startswith("gym-text: ") and re.search(said, told)
+    assert re.match(r"gym-text: iteration 2: expected finite numbers to learn from; \w+ is -?(inf|nan)", told)
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
     weights = load_file(tmp_path / "run/checkpoint-1/adapter_model.safetensors")
     assert all(tensor.isfinite().all() for tensor in weights.values())
@@ -238,8 +200,7 @@ def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(
         train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_ctrl_c_or_sigterm_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path, number):
+def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path):
     options = ["--environments=BabyAIText-v0?task=goto", "--dev-every=0", f"--model={tiny_model}", f"--folder={tmp_path}/run"]
     process = subprocess.Popen([sys.executable, "-m", "gym_text_policies.cli", "grpo", *options], stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -247,22 +208,7 @@ def test_ctrl_c_or_sigterm_in_the_first_iteration_says_that_nothing_is_kept(tiny
     while b"Iterations:" not in error:
         error += (read := process.stderr.read(1))
         assert read, error
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130 and b"Traceback" not in error
     assert error.decode().endswith(f"Stopped. Nothing is kept: {tmp_path}/run has no checkpoint yet.\n")
-
-
-def test_a_full_disk_is_one_sentence_and_the_best_and_the_last_checkpoint_stay(tiny_model, tmp_path, full_disk, capfd):
-    options = ["--environments=Corridor-v0?length=2", "--episodes-per-iteration=12", "--group-size=6", "--episodes-per-step=12"]
-    options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=1", "--dev-episodes=1"]
-    assert cli.main(["grpo", *options, "--iterations=1"]) == 0
-    folders = [tmp_path / "run" / name for name in ("best", "checkpoint-1", "adapter")]
-    before = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
-    capfd.readouterr()
-    with full_disk(20_000):
-        assert cli.main(["grpo", *options, "--iterations=2"]) == 1
-    assert "expected to write there; File too large. What was stored before is whole." in capfd.readouterr().err.splitlines()[-1]
-    assert before == [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
-    assert cli.main(["grpo", *options, "--iterations=2"]) == 0
-    assert settings_of(str(tmp_path / "run/best")) == settings_of(str(tmp_path / "run/adapter")) != {}

@@ -1,5 +1,6 @@
 """The loop of on-policy training: iterations, and the gradient steps that all algorithms take."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -8,11 +9,11 @@ import torch
 from training_data import with_random_adapter
 
 from gym_text import UsageError
-from gym_text_policies.training import loop
+from gym_text_policies.training import expert_iteration, loop
+from gym_text_policies.training.expert_iteration import ExpertIterationConfig
 from gym_text_policies.training.grpo import GRPOConfig, train
-from gym_text_policies.training.model import actor_critic, player
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -27,7 +28,7 @@ def settings(tiny_model, folder, **options):
 
 def test_a_tracker_gets_the_metrics_of_each_iteration_that_is_played_and_no_others(tiny_model, tmp_path, monkeypatch):
     logged = []
-    monkeypatch.setattr(loop, "start_tracker", lambda *_: lambda metrics, step: logged.append((step, metrics)))
+    monkeypatch.setattr(loop, "tracking", lambda _: contextlib.nullcontext(lambda metrics, step: logged.append((step, metrics))))
     config = settings(tiny_model, tmp_path / "run", iterations=2, dev_every=2, dev_episodes=1)
     train(config)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -38,14 +39,14 @@ def test_a_tracker_gets_the_metrics_of_each_iteration_that_is_played_and_no_othe
 
 
 def test_the_learning_rate_follows_its_schedule_also_when_a_run_goes_on(tiny_model, tmp_path):
-    def rates(schedule, iterations):
-        train(settings(tiny_model, tmp_path / schedule, iterations=iterations, schedule=schedule, learning_rate=1e-3))
-        lines = (tmp_path / schedule / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line)["learning_rate"] for line in lines]
+    def rates(iterations):
+        played = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 1, "simulations": 1, "dev_every": 0}
+        config = ExpertIterationConfig(folder=str(tmp_path), model=tiny_model, **played, iterations=iterations, learning_rate=1e-3)
+        expert_iteration.train(config)
+        return [json.loads(line)["learning_rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
-    assert rates("linear", 2) == pytest.approx([1e-3, 5e-4])
-    assert rates("linear", 4) == pytest.approx([1e-3, 5e-4, 5e-4, 2.5e-4]), "two of four are done"
-    assert rates("cosine", 2) == pytest.approx([1e-3, 5e-4])
+    assert rates(2) == pytest.approx([1e-3, 5e-4])
+    assert rates(4) == pytest.approx([1e-3, 5e-4, 5e-4, 2.5e-4]), "two of four are done"
 
 
 def test_an_iteration_plays_seeds_of_its_own(tiny_model, tmp_path):
@@ -86,21 +87,3 @@ def test_settings_that_make_no_sense_are_refused():
     for name, value in (("iterations", 0), ("epochs", 0), ("kl_weight", -1), ("temperature", 0), ("learning_rate", 0)):
         with pytest.raises(UsageError, match=f"{name}: expected .*; got {value}"):
             GRPOConfig(**{name: value})
-
-
-def test_a_base_in_4_bits_plays_with_the_weights_that_learn_and_is_not_copied(tiny_model, tmp_path, monkeypatch):
-    load, asked = actor_critic.load_base, []
-
-    def quantised(name, *, load_in_4bit, **options):  # as bitsandbytes' models look, which take a package more
-        asked.append(load_in_4bit)
-        base, tokenizer = load(name, **options)
-        base.hf_quantizer = "bitsandbytes"
-        return base, tokenizer
-
-    monkeypatch.setattr(actor_critic, "load_base", quantised)
-    monkeypatch.setattr(player, "merged_copy", lambda *_: pytest.fail("there is no room for a second model"))
-    config = settings(tiny_model, tmp_path / "run", iterations=6, load_in_4bit=True, learning_rate=2e-2)
-    train(config)
-    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert asked == [True] and lines[-1]["success"] > lines[0]["success"]
-    assert all(line.get("rollout_gap", 0) < 0.1 for line in lines), "what has learnt has played"

@@ -11,9 +11,8 @@ from gym_text import UsageError
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
 from gym_text_policies.training import trajectories as module
-from gym_text_policies.training.grpo import GRPOConfig
 from gym_text_policies.training.model.actor_critic import ActorCritic
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig, make_batch, train
 from gym_text_policies.training.trajectories import play, play_dev_fold
 
@@ -55,8 +54,6 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
     assert len(counts[0]) == len(counts[1]), "the same decisions"
     assert all(min(4, every) <= some <= every for every, some in zip(*counts, strict=True)) and sum(counts[1]) < sum(counts[0])
     assert max(gaps) < 1e-3, "the probabilities are those of play, among the actions that are left"
-    with pytest.raises(UsageError, match=r"least_probability: expected a number from 0 to 0\.1; got 1"):
-        GRPOConfig(least_probability=1)
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
@@ -70,18 +67,6 @@ def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
         dataclasses.replace(plain, interchangeable=("red",))
 
 
-def test_a_truncated_episode_ends_with_its_last_observation(tiny_model, tmp_path):
-    config, learner = settings(tiny_model, tmp_path), ActorCritic(tiny_model)
-    trajectories = play(config, learner, Progress())
-    assert any(trajectory.truncated for trajectory in trajectories)
-    conversations = [trajectory.conversations(config, learner) for trajectory in trajectories]
-    for trajectory, own in zip(trajectories, conversations, strict=True):
-        decisions = [decision for conversation in own for decision in conversation.decisions]
-        assert len(decisions) == len(trajectory.actions) + trajectory.truncated
-    ends = learner.evaluate([conversation for own in conversations for conversation in own]).last_hidden
-    assert len(ends) == sum(trajectory.truncated for trajectory in trajectories)
-
-
 def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes_per_iteration=2)
     decisions = [step.decision for one in play(config, ActorCritic(tiny_model), Progress()) for step in one.episode.steps]
@@ -90,15 +75,6 @@ def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
     assert json.loads((tmp_path / "warm/metrics.jsonl").read_text())["rollout_gap"] < 1e-3
     with pytest.raises(UsageError, match=r"temperature: expected a number from 0\.01 to 100; got 200"):
         dataclasses.replace(config, temperature=200)
-
-
-def test_the_user_then_the_adapter_then_the_default_say_how_the_model_is_prompted(tiny_model, tmp_path):
-    (tmp_path / "adapter_config.json").write_text("{}")
-    asked = {"mode": "choose", "strategy": "zero_shot", "history": 3, "with_reward": True}
-    (tmp_path / "training.json").write_text(json.dumps({"asked": asked}))
-    config = settings(tiny_model, tmp_path, model=str(tmp_path), history=0)
-    assert config.prompting.given == {"mode": "choose", "strategy": "zero_shot", "history": 0, "with_reward": True}
-    assert settings(tiny_model, tmp_path).prompting.given == TRAINED.given
 
 
 def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monkeypatch):

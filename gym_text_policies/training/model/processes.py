@@ -37,7 +37,7 @@ def is_first() -> bool:
 
 
 def training_device() -> str:
-    """Return where models are trained: cpu if ``ACCELERATE_USE_CPU`` is set, else auto: CUDA where there is one, else MPS or the CPU.
+    """Return where models are trained: ``cpu`` if ``ACCELERATE_USE_CPU`` is set, else ``auto``, see `device_of`.
 
     ``CUDA_VISIBLE_DEVICES`` picks one of several GPUs; ``torchrun`` gives each process its own.
     """

@@ -10,12 +10,9 @@ from training_data import with_random_adapter
 
 from gym_text import UsageError
 from gym_text.errors import RunError
-from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.data.dataset import read_rows
-from gym_text_policies.data.rows import policy_of
-from gym_text_policies.training import expert_iteration, grpo, play_gap, ppo
+from gym_text_policies.training import expert_iteration, grpo, ppo, rollout_gap
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import Progress
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "corridor"),
@@ -33,14 +30,14 @@ def settings(algorithm, tiny_model, folder, **options):
     return dataclasses.replace(ALGORITHMS[algorithm], **{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
-@pytest.mark.parametrize("dtype", play_gap.LIMITS)
+@pytest.mark.parametrize("dtype", rollout_gap.LIMITS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_nothing(
     algorithm, dtype, tiny_model, tmp_path, monkeypatch
 ):
     algorithm.train(settings(algorithm, tiny_model, tmp_path / "run", dtype=dtype))
     (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    name, _ = play_gap.LIMITS[dtype]
+    name, _ = rollout_gap.LIMITS[dtype]
     smallest = {"float32": 1e-3, "bfloat16": 1e-5}[dtype]
     assert abs(json.loads(line)[name]) < smallest
 
@@ -52,13 +49,13 @@ def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_
         return backend
 
     monkeypatch.setattr(Actor, "player", plays_then_changes)
-    monkeypatch.setitem(play_gap.LIMITS, dtype, (name, smallest))  # the small model's probabilities hardly depend on its adapter
+    monkeypatch.setitem(rollout_gap.LIMITS, dtype, (name, smallest))  # the small model's probabilities hardly depend on its adapter
     with pytest.raises(RunError, match=f"iteration 1: expected {name}, .* to be at most {smallest} in {dtype}; got "):
         algorithm.train(settings(algorithm, tiny_model, tmp_path / "other", dtype=dtype))
     assert not [*(tmp_path / "other").glob("checkpoint-*"), *(tmp_path / "other").glob("metrics.jsonl")]
 
 
-@pytest.mark.parametrize("mixed", [{"uniform_share": 0.5}, {"prior_temperature": 3.0, "temperature": 2.0}, {"uniform_share": 1.0}])
+@pytest.mark.parametrize("mixed", [{"uniform_share": 0.5}, {"uniform_share": 1.0}])
 def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as_in_play(mixed, tiny_model, tmp_path):
     run = settings(expert_iteration, tiny_model, tmp_path / "run", **mixed)
     expert_iteration.train(run)
@@ -76,7 +73,7 @@ def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as
     steps = (dataclasses.replace(trajectory.episode.steps[0], decision=decision),)
     few = {name: PRIOR[name] / 0.75 for name in ("right", "stay")}
     one = dataclasses.replace(trajectory, episode=dataclasses.replace(trajectory.episode, steps=steps), candidates=(few,))
-    half = dataclasses.replace(run, uniform_share=0.5, prior_temperature=1.0, temperature=1.0)
+    half = dataclasses.replace(run, uniform_share=0.5)
     prior, _, as_played = expert_iteration._played(half, [one], [[{"right": 1.0}]])
     model = {name: 2 * (value - 0.5 / 4) for name, value in PRIOR.items()}
     log_probs = torch.tensor([[model["right"], model["stay"]]]) / (model["right"] + model["stay"])
@@ -84,39 +81,19 @@ def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as
 
 
 def test_the_divergence_is_that_of_all_candidates_and_the_gap_that_of_the_action():
-    played = play_gap.play_of([{"left": 0.5, "right": 0.5}, {"left": 0.2, "right": 0.3, "up": 0.5}])
+    played = rollout_gap.probabilities_of([{"left": 0.5, "right": 0.5}, {"left": 0.2, "right": 0.3, "up": 0.5}])
     learnt = torch.tensor([[0.25, 0.75, 0.0], [0.2, 0.3, 0.5]]).log()
-    metrics = play_gap.gap_metrics(played, torch.tensor([0, 2]), learnt)
+    metrics = rollout_gap.gap_metrics(played, torch.tensor([0, 2]), learnt)
     assert metrics["rollout_gap"] == pytest.approx(math.log(2))
     assert metrics["rollout_kl"] == pytest.approx(0.5 * (0.5 * math.log(2) + 0.5 * math.log(2 / 3)))
     with pytest.raises(RunError, match="expected rollout_kl"):
-        play_gap.check_gap("bfloat16", "iteration 1", {"rollout_kl": math.nan})
+        rollout_gap.check_gap("bfloat16", "iteration 1", {"rollout_kl": math.nan})
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_loaded(algorithm, tmp_path):
-    for strategy in ("reasoning", "reflection"):
-        with pytest.raises(UsageError, match=f"^strategy '{strategy}': expected one whose answer is the action alone"):
-            algorithm.train(settings(algorithm, "smollm2", tmp_path / "run", strategy=strategy))
-    assert not (tmp_path / "run").exists()
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "text", "strategy": "reasoning", "history": 0}}))
-    with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected one"):
+    with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected a model whose answer is the action alone"):
         algorithm.train(settings(algorithm, str(tmp_path), tmp_path / "run"))
-
-
-def test_rows_of_a_strategy_with_thoughts_have_them_and_their_adapter_is_asked_for_them(tmp_path):
-    played = {"environments": ("Corridor-v0?length=1",), "episodes": ("1",), "strategy": "reasoning", "history": 0}
-    worded = {"options": {"mode": "text"}}
-    for given in (
-        {"model": "gold"},
-        {"model": "scripted:right", "labels": "expert"} | worded,
-        {"model": "scripted:right"},
-    ):
-        with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected the own answers of a language model in mode 'text'"):
-            collect(CollectConfig(**played, **given, folder=str(tmp_path / "refused")))
-    answer = '{"reasoning": "It is there.", "action": "right"}'
-    collect(CollectConfig(**played, model=f"scripted:{answer}", options={"mode": "text"}, folder=str(tmp_path / "own")))
-    rows = read_rows(str(tmp_path / "own/rows"))
-    assert [row.labels[-1] for row in rows] == [answer]
-    assert (policy_of(rows).mode, policy_of(rows).strategy) == ("text", "reasoning")
+    assert not (tmp_path / "run").exists()
