@@ -95,7 +95,7 @@ def test_data_with_thoughts_are_refused_and_an_adapter_that_thinks_plays_without
         write_rows([dataclasses.replace(row, thoughts=thoughts)], tmp_path / name)
     config = DAggerConfig(str(tmp_path / "run"), str(tmp_path), (str(tmp_path / "without"),), (GOTO,), iterations=1)
     dagger(config)
-    assert [one.think for one in played] == [False]
+    assert [one.options["think"] for one in played] == [False]
     with pytest.raises(UsageError, match="data: expected rows without thoughts"):
         dagger(dataclasses.replace(config, data=(str(tmp_path / "with"),)))
     for option in ({"iterations": 0}, {"learning_rate": 0.0}):
