@@ -32,24 +32,6 @@ def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_
     assert differing > 3
 
 
-def test_thoughts_of_the_environments_rules_stand_before_the_experts_answers(tmp_path):
-    config = CollectConfig(str(tmp_path / "a"), (GOTO,), ("2",), labels="expert", thoughts=True)
-    rows = collect(config)
-    for row in rows:
-        assert [bool(thought) for thought in row.thoughts] == [bool(label) for label in row.labels]
-        assert all(thought.endswith(f". now: {label}") for thought, label in zip(row.thoughts, row.labels, strict=True) if label)
-        examples = list(row.examples(also_without=True))
-        assert [bool(example.thought) for example in examples] == [True, False] * row.decisions
-        assert [example[:2] for example in examples[::2]] == [example[:2] for example in examples[1::2]]
-    assert read_rows(tmp_path / "a" / "rows") == rows
-    plain = collect(dataclasses.replace(config, thoughts=False))
-    assert [dataclasses.replace(row, thoughts=()) for row in rows] == plain, "the same episodes, not played again"
-    with pytest.raises(UsageError, match="thoughts: expected labels='expert'"):
-        dataclasses.replace(config, labels="own")
-    with pytest.raises(UsageError, match="expected an environment with rules for thoughts; SimonSaysText-v0 has none"):
-        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), environments=("SimonSaysText-v0",), episodes=("1",)))
-
-
 def test_a_models_own_thoughts_become_data_and_an_adapter_that_learns_them_thinks(tiny_model, tmp_path):
     make = functools.partial(gym.make, "BabyAIText-v0", task="goto", fold="train", max_episode_steps=20)
     teacher = ThinkingServer("vllm", expert_of(make, range(2)), thought="I look for it.")
@@ -57,7 +39,8 @@ def test_a_models_own_thoughts_become_data_and_an_adapter_that_learns_them_think
         str(tmp_path / "data"), (f"{GOTO}&max_episode_steps=20",), ("2",), model="openai:teacher", options={"mode": "text"}
     )
     with running(teacher):
-        rows = collect(dataclasses.replace(config, options={"base_url": f"{teacher.url}/v1"}, threshold=0.9))
+        options = {"mode": "text", "base_url": f"{teacher.url}/v1"}
+        rows = collect(dataclasses.replace(config, options=options, threshold=0.9))
     assert len(rows) == 2 and all(row.success for row in rows)
     thoughts = {example.thought for row in rows for example in row.examples()}
     assert thoughts == {"I look for it."} and read_rows(tmp_path / "data" / "rows") == rows
@@ -107,7 +90,7 @@ def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
     rows = collect(config)
     assert 0 < len(rows) < 12 and all(row.success for row in rows)
     with pytest.raises(UsageError, match="none is left"):
-        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), model="scripted:drop", mode="text", episodes=("2",)))
+        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), model="scripted:drop", episodes=("2",)))
     with pytest.raises(UsageError, match="train fold alone"):
         CollectConfig(environments=(f"{GOTO}&fold=test",))
     with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
@@ -124,7 +107,7 @@ def corridor():
         del gym.registry["Corridor-v0"]
 
 
-def test_a_folder_belongs_to_the_same_settings_as_in_earlier_releases_and_settings_may_stand_among_the_options(tmp_path):
+def test_a_folder_belongs_to_its_settings_and_settings_stand_among_the_options(tmp_path):
     config = CollectConfig(str(tmp_path), (GOTO,), ("2",), model="random", threshold=0)
     collect(config)
     stored = {"collected": "episodes", "policy": "random", "labels": "", "temperature": 0.0, "noise": 0.0, "expert_share": 0.0}
@@ -148,7 +131,7 @@ def test_a_policy_that_looks_ahead_makes_training_data_without_the_expert(tmp_pa
     assert rows and all(row.success for row in rows) and all(episode.looks_ahead for episode in episodes)
     assert all(step.gold_action is None for episode in episodes for step in episode.steps)
     with pytest.raises(UsageError, match="these keys differ: simulations: stored 12, given 8"):
-        collect(dataclasses.replace(config, simulations=8))
+        collect(dataclasses.replace(config, options={"lookahead": "puct", "simulations": 8}))
 
 
 def test_an_environment_without_an_expert_is_said_in_time(tmp_path):

@@ -190,7 +190,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     script += "from gym_text_policies.cli import console\nconsole()"
     changes = ["experiment.episodes=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
-    command = [sys.executable, "-c", script, "run", str(config_file), "--folder", str(folder), "--set", *changes]
+    changes += [f"experiment.parent={tmp_path}", "experiment.name=stopped", "experiment.use_datetime=false"]
+    command = [sys.executable, "-c", script, "run", str(config_file), "--set", *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     wait_for_lines(process, folder / "episodes.jsonl")
     error = interrupted(process)
