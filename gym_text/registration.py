@@ -51,7 +51,6 @@ for _game, _module in _TEXTWORLD_EXPRESS.items():
     register(
         id=f"{_game}Text-v0",
         entry_point=f"gym_text.textworld_express.{_module}:{_game}Env",
-        vector_entry_point=f"gym_text.textworld_express.vector:{_game}VectorEnv",
         max_episode_steps=50,
     )
 for _game, _module, _limit in (

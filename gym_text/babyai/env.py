@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from gym_text.babyai import thoughts
 from gym_text.babyai.copies import copied_game
 from gym_text.babyai.describe import Reach, Sight, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
@@ -166,8 +165,6 @@ class BabyAITextEnv(TextEnv):
         self._rewarded = False
         self._reach = Reach(None, "", None)
         self._sights: list[Sight] = []
-
-    thought = staticmethod(thoughts.thought)
 
     @cached_property
     def _game(self) -> Any:

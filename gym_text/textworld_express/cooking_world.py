@@ -7,7 +7,6 @@ from typing import ClassVar
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express import cooking_thoughts
 from gym_text.textworld_express.env import INSPECT, PUT_AWAY, WALK, TextWorldExpressEnv
 from gym_text.textworld_express.planner import PlannerConfig
 
@@ -73,4 +72,3 @@ class CookingWorldEnv(TextWorldExpressEnv):
         "include_doors": Flag("includeDoors", True, "doors that must be opened"),
         "limit_inventory_size": Flag("limitInventorySize", True, "carry at most as many things as the game allows"),
     }
-    thought = staticmethod(cooking_thoughts.thought)

@@ -46,7 +46,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
     Make it the outermost wrapper, as this project's policies read texts. ``env.observation(obs)`` encodes a text observation for a
-    trained model. `gym_text.wrappers.vector.EncodeText` wraps a vector environment.
+    trained model.
 
     >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
     >>> obs, info = env.reset(seed=0)

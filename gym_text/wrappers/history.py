@@ -29,8 +29,6 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> obs["history"] == ((before, "go forward"),)
     True
 
-    `gym_text.wrappers.vector.History` wraps a vector environment.
-
     Args:
         env: An environment with ``obs["text"]`` and a ``text_spec``.
         n: Most pairs to keep; None keeps all.
