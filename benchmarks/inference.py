@@ -33,7 +33,8 @@ from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import DEFAULTS
 from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.policies.lookahead import LookAhead, Search
+from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.policies.tree_search import SearchSettings
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Turn
@@ -295,7 +296,7 @@ def search(config: Config, tokenizer: Any, model: Any, dtype: torch.dtype) -> li
     leaves = Leaves(load(dtype), tokenizer, name, optimise=True)
     player = LLMPolicy(leaves, spec, strategy="chat", mode="choose", history="all")
     given = {**DEFAULTS.settings, "lookahead": "puct", "simulations": config.simulations}
-    policy, seconds, simulations, computed = LookAhead(player, Search.of(given)), 0.0, 0, 0
+    policy, seconds, simulations, computed = LookAhead(player, SearchSettings.of(given)), 0.0, 0, 0
     anew: list[float] = []
     whole: list[int] = []
     for steps in range(6, 6 * config.searched_steps + 1, 6):

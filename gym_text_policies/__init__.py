@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from gym_text_policies.backends.scripted import ScriptedBackend
     from gym_text_policies.load import load_policy
     from gym_text_policies.policies.llm import LLMPolicy
-    from gym_text_policies.policy import Policy, as_policy
+    from gym_text_policies.policies.user_policies import as_policy
+    from gym_text_policies.policy import Policy
     from gym_text_policies.records import Decision, Episode, Step, Turn
     from gym_text_policies.rollouts import rollout
     from gym_text_policies.run.agent import Agent
@@ -48,7 +49,8 @@ _MODULES = {
     "gym_text_policies.run.experiment_folder": ("run_experiment",),
     "gym_text_policies.load": ("load_policy",),
     "gym_text_policies.policies.llm": ("LLMPolicy",),
-    "gym_text_policies.policy": ("Policy", "as_policy"),
+    "gym_text_policies.policies.user_policies": ("as_policy",),
+    "gym_text_policies.policy": ("Policy",),
     "gym_text_policies.records": ("Decision", "Episode", "Step", "Turn"),
     "gym_text_policies.rollouts": ("rollout",),
     "gym_text_policies.store": ("EpisodeStore",),

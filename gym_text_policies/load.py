@@ -19,13 +19,17 @@ from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, R
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.policies.lookahead import LookAhead, Search
+from gym_text_policies.policies.lookahead import LookAhead
 from gym_text_policies.policies.mixed import MixedPolicy
-from gym_text_policies.policies.own import load_own
 from gym_text_policies.policies.searched import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
+from gym_text_policies.policies.tree_search import SearchSettings
+from gym_text_policies.policies.user_policies import load_own
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
+
+_TO_SEARCH = 50
+"""Number of the expert's episodes among whose steps strategy ``retrieval`` looks for similar ones."""
 
 
 def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:
@@ -85,7 +89,7 @@ def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None,
     settings = config.settings
     if config.lookahead:  # its player draws nothing
         player = dataclasses.replace(config, lookahead=None, temperature=0.0, noise=None, expert_share=None, action_rate=None)
-        policy: Policy = LookAhead(_made(player, env, backend, when_asked=when_asked), Search.of(settings))
+        policy: Policy = LookAhead(_made(player, env, backend, when_asked=when_asked), SearchSettings.of(settings))
     elif config.asks_model:
         policy = _language_model(config, env, backend, when_asked)
     else:
@@ -94,7 +98,7 @@ def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None,
         check_expert(env, "expert_share")
     if settings["noise"] or settings["expert_share"]:
         policy = MixedPolicy(policy, noise=settings["noise"], expert_share=settings["expert_share"])
-    return policy if settings["action_rate"] == 1 else ActionRate(policy, settings["action_rate"], settings["between"])
+    return policy if settings["action_rate"] == 1 else ActionRate(policy, settings["action_rate"])
 
 
 def resolved(config: PolicyConfig, usual: Mapping[str, Any] | None = None) -> PolicyConfig:
@@ -134,5 +138,5 @@ def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backe
     if not Prompt(settings["strategy"]).uses_examples:
         return LLMPolicy(backend, text_spec(env), config)
     nearest, shots = settings["strategy"] == "retrieval", settings["shots"]
-    demonstrations = gold_examples(env, settings.get("demonstrations", 50 if nearest else shots))
+    demonstrations = gold_examples(env, _TO_SEARCH if nearest else shots)
     return LLMPolicy(backend, text_spec(env), config, examples=(Retrieval if nearest else FewShot)(shots, demonstrations))

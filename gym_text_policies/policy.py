@@ -1,4 +1,4 @@
-"""`Policy`, the interface of everything that plays, and `as_policy`, which makes a policy from a function or a trained model."""
+"""`Policy`, the interface of everything that plays, and what identifies a policy, an environment and an episode in records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec, UsageError
-from gym_text_policies.drawing import drawing_from
 from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
@@ -109,74 +108,6 @@ def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{key: values[i] for key, values in observation.items()} for i in range(len(observation["text"]))]
 
 
-class _FunctionPolicy(Policy):
-    """A function from an observation to the environment's action."""
-
-    def __init__(
-        self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int, more: Mapping[str, Any]
-    ) -> None:
-        super().__init__(spec, seed=seed)
-        self._function = function
-        self._name = name
-        self._more = more
-
-    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        return [Decision(self.spec.decode(self._act(turn), dict(turn.obs))) for turn in turns]
-
-    def _act(self, turn: Turn) -> Any:
-        return self._function(turn.obs)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"kind": "function", "name": self._name, "seed": self.seed, **({"config": self._more} if self._more else {})}
-
-
-class _DrawingPolicy(_FunctionPolicy):
-    """A function that draws at random. The draws depend only on the generator of the turn."""
-
-    def _act(self, turn: Turn) -> Any:
-        with drawing_from(turn.rng):
-            return super()._act(turn)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {**super().config, "deterministic": False}
-
-
-def as_policy(
-    player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0, deterministic: bool | None = None
-) -> Policy:
-    """Make a policy from a function of the observation, or from a trained stable-baselines3 model.
-
-    Args:
-        player: A callable ``obs -> action``, or an object with stable-baselines3's ``predict``. A policy is returned unchanged.
-            If the object has an attribute ``config`` that is a mapping, records identify it by this mapping as well.
-        env: The environment to play, for its `text_spec`.
-        name: Its name in records, by default the function's or the class's. Two different players need two names.
-        seed: Seed of the policy.
-        deterministic: For an object with ``predict``: False draws its actions, True (the default) plays the most probable action.
-
-    Raises:
-        UsageError: If `player` is neither, or is given `deterministic` and has no ``predict`` that takes it.
-    """
-    predicts = not isinstance(player, Policy) and hasattr(player, "predict")
-    if deterministic is not None and not predicts:
-        raise UsageError(f"deterministic: expected it for an object with stable-baselines3's predict alone; got {player!r}.")
-    if isinstance(player, Policy):
-        return player
-    kind, draws = _FunctionPolicy, deterministic is False
-    if predicts:
-        function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=not draws)[0]  # noqa: E731
-        kind = _DrawingPolicy if draws else kind
-    elif callable(player):
-        function = player
-    else:
-        raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
-    default = getattr(player, "__qualname__", type(player).__qualname__)
-    config = getattr(player, "config", None)
-    return kind(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
-
-
 def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
     """Return the `TextSpec` of an environment.
 
@@ -266,3 +197,14 @@ def turn_rngs(environment: Mapping[str, Any], policy_seed: int, seed: int) -> Ca
     """
     words = int.from_bytes(hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8])
     return lambda step: np.random.default_rng([policy_seed, words, seed, step])
+
+
+def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
+    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0.
+
+    `top_p`, `top_k` and `min_p` limit the tokens of words and thoughts; among valid actions any may be drawn.
+    """
+    # scaled so that the most probable choice has weight 1: else all weights could round to 0
+    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
+    shares: np.ndarray = weights / weights.sum()
+    return shares

@@ -39,7 +39,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("files", "terminal", "drawing", "sections"),
+        ("files", "terminal", "sections"),
         ("records",),
         ("policy", "prompts", "environments", "remake"),
         ("flat_rows", "store"),

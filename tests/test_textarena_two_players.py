@@ -17,7 +17,8 @@ from gym_text_policies.commands.play import Person
 from gym_text_policies.environments import environment_maker, make_environment
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.parsing import parse_action
-from gym_text_policies.policy import as_policy, environment_config
+from gym_text_policies.policies.user_policies import as_policy
+from gym_text_policies.policy import environment_config
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.run.bench import BenchConfig, run
 

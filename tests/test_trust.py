@@ -24,7 +24,7 @@ from gym_text_policies.experiments.trust import Trust, code_in, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.opponents import _WITH_MODE
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.own import load_own
+from gym_text_policies.policies.user_policies import load_own
 from gym_text_policies.run.bench import BenchConfig
 from gym_text_policies.run.plan import read_plan
 from gym_text_policies.search import SearchConfig

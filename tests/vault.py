@@ -8,7 +8,8 @@ from gym_text import Action, Field, TextEnv, TextSpec
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome
 from gym_text_policies import Decision, Policy, rollout
-from gym_text_policies.policies.lookahead import LookAhead, Search
+from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.policies.tree_search import SearchSettings
 
 CODE = ("right", "left", "right")
 
@@ -58,9 +59,9 @@ class Prefers(Policy):
 
 def looking_ahead(player, **settings):
     """Return a policy that looks ahead, with settings for which any player will do."""
-    usual = {"method": "puct", "simulations": 8, "exploration": 1.5, "depth": None, "leaf": "score"}
+    usual = {"method": "puct", "simulations": 8, "exploration": 1.5}
     mixed = {"prior_temperature": 1.0, "uniform_share": 0.0, "temperature": 0.0}
-    return LookAhead(player, Search(**usual | mixed | settings))
+    return LookAhead(player, SearchSettings(**usual | mixed | settings))
 
 
 def decisions(env_id, player, **settings):

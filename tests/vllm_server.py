@@ -109,7 +109,7 @@ def assert_thinks_as_this_process_does(backend, local):
         assert (answer.reasoning, max(answer.probabilities, key=answer.probabilities.get)) == (thought, action)
     cut = assert_equal(backend, local, Request(chat("A wall."), CHOICES, think_tokens=3))
     assert cut.thought_cut and cut.tokens_reasoning <= 3
-    for settings in ({"think": False}, {"think_tokens": 0}, {"think": True}, {"length_normalised": True}, {"tokens": True}):
+    for settings in ({"think": False}, {"think_tokens": 0}, {"think": True}, {"tokens": True}):
         assert_equal(backend, local, Request(chat("A wall."), CHOICES, **settings))
     for settings in ({}, {"think_tokens": 3}, {"think": False}, {"max_tokens": 1}):
         assert_equal(backend, local, Request(chat("A ball."), **({"max_tokens": 8, "tokens": True} | settings)))

@@ -32,8 +32,6 @@ class Request:
     only a thought is drawn."""
     seed: int | None = None
     """Seed of the draws; None: a new one each time."""
-    length_normalised: bool = False
-    """Whether a choice's score is the mean of its tokens' log-probabilities, not their sum."""
     episode: str = ""
     """Name of the request's episode, unique in this process, for providers that group requests. No answer depends on it."""
     tokens: bool = False

@@ -30,7 +30,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.independent import Independent
+from gym_text_policies.policies.mixed import SeparateDraws
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Turn
@@ -146,7 +146,7 @@ def _telling(make_env: MakeEnv) -> gym.Env[Any, Any]:
     return TellUnusable(make_env())
 
 
-class _Marking(Independent):
+class _Marking(SeparateDraws):
     """A policy whose answers that cannot be used become `Unusable`."""
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:

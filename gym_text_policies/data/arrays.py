@@ -17,7 +17,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
-from gym_text_policies.drawing import tempered
+from gym_text_policies.policy import tempered
 from gym_text_policies.records import Decision, Episode
 
 

@@ -1,4 +1,4 @@
-"""`ActionRate`: asks a policy at every k-th step only, and plays repeated or fixed actions in between."""
+"""`ActionRate`: asks a policy at every k-th step only, and repeats its action in between."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from gym_text.errors import InvalidActionError, UsageError, check_int, unknown_choice
+from gym_text.errors import InvalidActionError, UsageError, check_int
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
 from gym_text_policies.policy import STEP, Policy
 from gym_text_policies.records import Decision, Turn
 
-NO_OPS = ("do nothing", "no-op", "noop", "wait", "coast", "stay", "stand still")
-"""Names of actions that do nothing. An action with the value 0 does nothing under any name."""
 _LONGEST_NAME = 4096
 """Most characters of an action's name in an observation."""
 
@@ -95,26 +93,19 @@ class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class ActionRate(Policy):
-    """Asks a policy at steps 0, k, 2k …, and plays other actions in between.
+    """Asks a policy at steps 0, k, 2k …, and repeats the last action in between, or asks where it is no longer valid.
 
     Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
 
     Args:
         policy: The policy that is asked.
         k: Number of steps from one question to the next; 1 asks at every step.
-        between: What is played in between. ``repeat``: the last action; if it is no longer valid, the policy is asked. ``no-op``:
-            the action that does nothing. Anything else is the name of an action.
-
-    Raises:
-        UsageError: If the environment has no such action.
     """
 
-    def __init__(self, policy: Policy, k: int, between: str = "repeat") -> None:
+    def __init__(self, policy: Policy, k: int) -> None:
         super().__init__(policy.spec, seed=policy.seed)
         self._policy = policy
         self._k = check_int("action_rate", k, 1, 1_000_000)
-        self._between = between
-        self._filler = None if between == "repeat" else _filler(self.spec, between)
 
     @property
     def remote(self) -> bool:
@@ -123,22 +114,20 @@ class ActionRate(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The policy's configuration, the rate, and what is played in between."""
-        return {**self._policy.config, "action_rate": self._k, "between": self._between}
+        """The policy's configuration, and the rate."""
+        return {**self._policy.config, "action_rate": self._k}
 
     def check(self) -> None:
         """Check the policy that is asked."""
         self._policy.check()
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the policy's wrappers, `StepNumber`, and `LastAction` if actions are repeated."""
+        """Put on the policy's wrappers, `StepNumber` and `LastAction`."""
         env = self._policy.wrap(env)
-        if self._k == 1:
-            return env
-        return StepNumber(LastAction(env) if self._filler is None else env)
+        return env if self._k == 1 else StepNumber(LastAction(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the policy about the turns at steps 0, k, 2k … in one batch, and fill in the actions of the other turns."""
+        """Ask the policy about the turns at steps 0, k, 2k … in one batch, and repeat the action of the other turns."""
         played = [self._unasked(turn) for turn in turns]
         due = [turn for turn, name in zip(turns, played, strict=True) if name is None]
         decisions = iter(self._policy.decide(due) if due else ())
@@ -148,29 +137,9 @@ class ActionRate(Policy):
         """Return the action that is played without asking the policy; None if the policy has to be asked."""
         if turn.step % self._k == 0:
             return None
-        name = self._filler
-        if name is None:
-            if "last_action" not in turn.obs:
-                raise UsageError("obs: expected the key 'last_action'; it is missing. Use policy.wrap(env).")
-            name = str(turn.obs["last_action"])
+        if "last_action" not in turn.obs:
+            raise UsageError("obs: expected the key 'last_action'; it is missing. Use policy.wrap(env).")
+        name = str(turn.obs["last_action"])
         any_name = self.spec.encoding in ("box", "discrete") or not self.spec.lists_actions
         can_be_said = any_name or name in self.spec.names(dict(turn.obs))
         return name if name and can_be_said else None
-
-
-def _filler(spec: TextSpec, between: str) -> str:
-    """Return the name of the action to play in between."""
-    names = [action.name for action in spec.actions]
-    if between != "no-op":
-        if spec.encoding in ("text", "index") or between in names:
-            return between
-        raise unknown_choice("between", between, ["repeat", "no-op", *names])
-    for action in spec.actions:
-        if action.value == 0 or action.name.lower() in NO_OPS:
-            return action.name
-    if spec.encoding == "box" and spec.low <= 0 <= spec.high:
-        return "0"
-    raise UsageError(
-        "between: expected 'repeat' or an action's name; got 'no-op', but no action here does nothing. "
-        f"Actions: {', '.join(names)}."
-    )

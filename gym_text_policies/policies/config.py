@@ -18,8 +18,7 @@ from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
-from gym_text_policies.policies.lookahead import METHODS, OF_PUCT, Method
-from gym_text_policies.policies.puct import LEAVES, Leaf
+from gym_text_policies.policies.tree_search import METHODS, OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 
 Mode = Literal["text", "json", "choose", "tool"]
@@ -28,7 +27,7 @@ MODES = ("text", "json", "choose", "tool")
 HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
-_OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
+_OF_ANY = ("action_rate", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
 
@@ -57,19 +56,13 @@ class SearchOptions:
     """How a policy looks ahead: the settings of a `PolicyConfig` that training by search and play share."""
 
     lookahead: Method | None = None
-    """Whether the policy tries actions in copies of the game before it decides, and how: puct (a tree search), best_of_n
-    (episodes drawn from there on) or beam (the most probable sequences of actions). A language model then answers in choose. By
-    default it does not look ahead."""
+    """Whether the policy tries actions in copies of the game before it decides, and how: puct (a tree search) or
+    best_of_n (episodes drawn from there on). A language model then answers in choose. By default it does not look ahead."""
     simulations: int | None = None
     """Most states in which a policy that looks ahead asks for its own probabilities in one decision; the default is 32. puct makes
     as many simulations, and asks in fewer states."""
     exploration: float | None = None
     """How much the policy's own probabilities count in puct beside the values that simulations give."""
-    leaf: Leaf | None = None
-    """What a new state is worth in puct: score (the game's score there, the default) or rollout (the score after the policy has
-    played on from there, which asks it more often)."""
-    depth: int | None = None
-    """Most steps that a simulation looks ahead; by default to the end of the episode."""
     prior_temperature: float | None = None
     """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
     uniform_share: float | None = None
@@ -148,19 +141,13 @@ class PolicyConfig(PolicyOptions):
     """Whether a language model behind openai: or ollama: also sees the environment's picture of each step."""
     picture_size: int | None = None
     """Pixels of the longest side to which larger pictures are reduced; by default they stay as they are rendered."""
-    length_normalised: bool | None = None
-    """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
     probabilities: bool | None = None
     """Whether each decision in choose says how probable the actions are (the default). If not, a model in this process looks
     for the most probable action alone where there are many: the same one, in less time. For temperature 0."""
     shots: int | None = None
     """Number of examples that few_shot and retrieval show."""
-    demonstrations: int | None = None
-    """Number of the expert's episodes from which the examples are taken; by default as many as the strategy needs."""
     action_rate: int | None = None
-    """Number of steps from one question to the policy to the next; 1 asks at every step."""
-    between: str | None = None
-    """What is played between two questions: repeat (the last action), no-op (the action that does nothing), or an action's name."""
+    """Number of steps from one question to the policy to the next; 1 asks at every step. In between the last action is repeated."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()
@@ -173,17 +160,15 @@ class PolicyConfig(PolicyOptions):
             check_choice("history_thoughts", self.history_thoughts, HISTORY_THOUGHTS)
         for name, least, most in (
             *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
-            *(("picture_size", 16, 10_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
+            *(("picture_size", 16, 10_000), ("shots", 1, 1000)),
             *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
-            *(("simulations", 1, 1_000_000), ("depth", 1, 1_000_000), ("worlds", 1, 10_000)),
+            *(("simulations", 1, 1_000_000), ("worlds", 1, 10_000)),
         ):
             value = getattr(self, name)
             if value is not None and not (name == "history" and value == "all"):
                 check_int(name, value, least, most)
         if self.lookahead is not None:
             check_choice("lookahead", self.lookahead, METHODS)
-        if self.leaf is not None:
-            check_choice("leaf", self.leaf, LEAVES)
         for name, greatest in (
             ("temperature", 100),
             ("exploration", 1000),
@@ -204,10 +189,10 @@ class PolicyConfig(PolicyOptions):
             raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
         if not isinstance(self.think, bool | str | None) or self.think == "":
             raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {self.think!r}.")
-        for name in ("with_reward", "own_words", "tokens", "pictures", "length_normalised", "probabilities", "deterministic"):
+        for name in ("with_reward", "own_words", "tokens", "pictures", "probabilities", "deterministic"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
-        for name in ("strategy", "on_invalid", "between"):
+        for name in ("strategy", "on_invalid"):
             if not isinstance(getattr(self, name), str | None):
                 raise UsageError(f"{name}: expected a text; got {getattr(self, name)!r}.")
         if self.strategy is not None and self.strategy not in STRATEGIES:
@@ -329,15 +314,12 @@ DEFAULTS = PolicyConfig(
     tokens=False,
     temperature=0.0,
     on_invalid="random",
-    length_normalised=False,
     shots=3,
     action_rate=1,
-    between="repeat",
     noise=0.0,
     expert_share=0.0,
     simulations=32,
     exploration=1.5,
-    leaf="score",
     prior_temperature=1.0,
     uniform_share=0.0,
     seed=0,

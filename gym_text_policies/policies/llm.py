@@ -14,7 +14,6 @@ from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
-from gym_text_policies.drawing import tempered
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
@@ -22,7 +21,7 @@ from gym_text_policies.policies.pictures import Pictures
 from gym_text_policies.policies.question import Question
 from gym_text_policies.policies.thinking import Thinking
 from gym_text_policies.policies.unusable import reply_to, why_unusable
-from gym_text_policies.policy import Policy, check_lists_actions
+from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
 from gym_text_policies.records import Decision, Message, Turn
@@ -102,7 +101,6 @@ class LLMPolicy(Policy):
         self._least_tokens = _least_tokens(self._thinks, self._mode, spec)
         self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
-        self._length_normalised: bool = given["length_normalised"]
         self._probabilities: bool = given.get("probabilities", True)
         if not self._probabilities and (self._mode != "choose" or self._temperature > 0):
             raise UsageError(
@@ -131,7 +129,6 @@ class LLMPolicy(Policy):
             "on_invalid": self._on_invalid,
             "max_tokens": self._max_tokens or self._least_tokens,
             "temperature": self._temperature,
-            "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
             **({} if self._probabilities else {"probabilities": False}),
             **self._thinking.config,
@@ -221,7 +218,6 @@ class LLMPolicy(Policy):
             max_tokens=self._max_tokens or self._enough_tokens(names, choose=choose),
             temperature=self._temperature if drawn else 0.0,
             seed=seed if drawn else None,
-            length_normalised=self._length_normalised,
             episode=episode,
             **self._thinking.request,
         )

@@ -1,11 +1,13 @@
-"""`MixedPolicy`: another policy, with some of its actions replaced by the expert's or by random ones."""
+"""Policies around another policy: some of its actions are replaced, or each of several episodes of a level has its own draws."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from gym_text_policies.policies.baselines import GoldPolicy
 from gym_text_policies.policy import Policy, check_lists_actions
@@ -64,3 +66,37 @@ class MixedPolicy(Policy):
             names = self.spec.names(dict(turn.obs))
             return names[turn.rng.integers(len(names))]
         return turn.obs["gold_action"] or None if expert < self._expert_share else None
+
+
+class SeparateDraws(Policy):
+    """Plays as another policy does, with random generators that depend on the episode's number and the step.
+
+    So several episodes of one level may run at once. `rollout` with one worker begins the episodes in the order of their seeds.
+
+    Args:
+        policy: The other policy.
+        entropies: For each episode, in the order in which they begin, integers that determine what is drawn.
+    """
+
+    def __init__(self, policy: Policy, entropies: Sequence[Sequence[int]]) -> None:
+        super().__init__(policy.spec, seed=policy.seed)
+        self._policy = policy
+        self._entropies = entropies
+        self._numbers: dict[str, int] = {}  # of episodes, as they begin
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The other policy's configuration."""
+        return self._policy.config
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the other policy's wrappers."""
+        return self._policy.wrap(env)
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Let the other policy decide."""
+        return self._policy.decide([dataclasses.replace(turn, rng=self._rng(turn)) for turn in turns])
+
+    def _rng(self, turn: Turn) -> np.random.Generator:
+        number = self._numbers.setdefault(turn.episode, len(self._numbers))
+        return np.random.default_rng([*self._entropies[number], turn.step])

@@ -18,7 +18,7 @@ from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_
 from gym_text.spaces import ActionNames
 from gym_text.wrappers import EncodeText, History
 from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTHS
-from gym_text_policies.drawing import drawing_from
+from gym_text_policies.policies.user_policies import drawing_from
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
 

@@ -20,8 +20,8 @@ the model's own most probable action, as it will play alone. At 1 this is expert
 alone. By default the share begins with 1 and is halved in each iteration.
 
 To follow expert iteration from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and
-the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
-`gym_text_policies.training.model.actor_critic` (the model).
+the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.tree_search` (the search)
+and `gym_text_policies.training.model.actor_critic` (the model).
 
 Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance``, ``clipped`` and ``old_kl``.
 ``policy_loss`` is the mean of KL(target probabilities || policy), in nats. There are also:
@@ -51,7 +51,7 @@ from gym_text.errors import check_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.lookahead import mixed_prior
+from gym_text_policies.policies.tree_search import mixed_prior
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop

@@ -12,12 +12,11 @@ from gym_text import TextSpec
 from gym_text.errors import RunError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.drawing import tempered
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.independent import Independent
-from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.policies.mixed import SeparateDraws
+from gym_text_policies.policy import Policy, tempered, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
@@ -148,7 +147,7 @@ def play(
         members = [(config.seed, seed, member) for seed in seeds for member in range(group_size)]
         policy = load(player, env, seed=config.seed, **options)
         if group_size > 1:
-            policy = Independent(policy, members)
+            policy = SeparateDraws(policy, members)
         shared: list[Episode] = []
         for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=EPISODES_AT_ONCE):
             bar.update()

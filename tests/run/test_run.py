@@ -153,8 +153,6 @@ def test_mistakes_are_one_line_without_a_traceback(config_file, tmp_path, capsys
     assert cli.main(["run", str(tmp_path / "none.yaml")]) == 2
     assert cli.main(["run", str(tmp_path)]) == 2
     assert "expected a YAML file or a run folder" in capsys.readouterr().err
-    assert cli.main(["run", str(config_file), "--set", "agent.between=wait", "agent.action_rate=2"]) == 2
-    assert "between: expected one of 'repeat', 'no-op', 'turn left'" in capsys.readouterr().err
     assert cli.main(["run", str(config_file), "--set", "agent.options={timeuot: 3}"]) == 2
     assert "unknown option 'timeuot'" in capsys.readouterr().err
     assert cli.main(["run", str(config_file), "--set", "agent"]) == 2

@@ -39,8 +39,6 @@ class Candidates:
     """The tokens of each candidate, the end of turn included."""
     rows: tuple[list[int], ...]
     """For each token in `tokens` the row of the branch's logits that predicts it."""
-    length_normalised: bool = False
-    """Whether a score is the mean over a candidate's tokens, not their sum."""
 
     @classmethod
     def of(
@@ -49,8 +47,6 @@ class Candidates:
         prompt: Sequence[int],
         candidates: Sequence[Sequence[int]],
         end: int,
-        *,
-        length_normalised: bool = False,
     ) -> Candidates:
         """Return candidates behind a prompt.
 
@@ -59,7 +55,6 @@ class Candidates:
             prompt: The prompt's tokens.
             candidates: The tokens of each candidate.
             end: The end of turn, which follows each of them.
-            length_normalised: Whether a score is the mean over a candidate's tokens, not their sum.
         """
         branch = Branch.line(prefix, prompt[len(prefix.tokens) :], [])
         last = len(branch.tokens) - 1
@@ -67,7 +62,7 @@ class Candidates:
         nodes = [[last, *tree.grow(last, tokens)] for tokens in candidates]
         branch.wanted += range(last, len(branch.tokens))
         tokens, rows = tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes)
-        return cls(branch, tokens, rows, length_normalised)
+        return cls(branch, tokens, rows)
 
     @property
     def targets(self) -> list[tuple[int, int]]:
@@ -80,7 +75,7 @@ class Candidates:
         Args:
             log_probs: Of each token of each candidate.
         """
-        return [sum(token_log_probs) / (len(token_log_probs) if self.length_normalised else 1) for token_log_probs in log_probs]
+        return [sum(token_log_probs) for token_log_probs in log_probs]
 
 
 @torch.inference_mode()

@@ -234,7 +234,6 @@ class TransformersBackend(Backend):
                 each.prompt,
                 [self._tokens(choice) for choice in each.question.choices],
                 self._end,
-                length_normalised=each.question.request.length_normalised,
             )
             for each, prefix in zip(asked, self._opened(asked), strict=True)
         ]
@@ -252,7 +251,7 @@ class TransformersBackend(Backend):
     def _searches(self, question: Question) -> bool:
         """Return whether to search for the most probable candidate alone."""
         request = question.request
-        if request.probabilities or request.length_normalised or not self._prefixes.cuts_back:
+        if request.probabilities or not self._prefixes.cuts_back:
             return False
         return sum(len(self._tokens(choice)) for choice in question.choices) > _FEW_TOKENS
 

@@ -84,7 +84,7 @@ class ExactScores:
                 f"expected log-probabilities, finite and none above 0; got {invalid[0]:g}. Start {self._server.name} without an "
                 "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
             )
-        sums = [sum(row) / (len(row) if request.length_normalised else 1) for row in scores.log_probs]
+        sums = [sum(row) for row in scores.log_probs]
         found = zip(choices, zip(asked.candidates, scores.log_probs, strict=True), strict=True)
         return asked.answer(
             computed=scores.computed,

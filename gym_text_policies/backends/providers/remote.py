@@ -206,8 +206,6 @@ class RemoteBackend(Backend):
         count = len(request.choices or ())
         if not self.most_choices:
             raise UsageError(f"{self.provider}: expected mode 'text' or 'json'; this provider has no typed decisions.")
-        if request.length_normalised:
-            raise UsageError(f"{self.provider}: expected length_normalised=False; a provider's decisions have no lengths.")
         if not 1 <= count <= self.most_choices:
             raise PolicyError(
                 f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."

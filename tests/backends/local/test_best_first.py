@@ -1,6 +1,5 @@
 """The most probable candidate is found without the others' probabilities: the same one, with fewer tokens read."""
 
-import dataclasses
 import random
 
 import gymnasium as gym
@@ -17,7 +16,8 @@ from gym_text_policies.backends.local.decoding import Candidates, read
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.lookahead import LookAhead, Search
+from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.policies.tree_search import SearchSettings
 from gym_text_policies.policy import text_spec
 
 END = 2
@@ -99,13 +99,6 @@ def test_a_search_takes_few_passes_where_the_model_prefers_nothing(small_model, 
     assert len(passes) < 30
 
 
-def test_means_are_no_bounds_so_that_all_are_scored(small_model):
-    backend = TransformersBackend(*small_model, "m")
-    request = question("go", "go left", "turn right", length_normalised=True)
-    full, named = backend.answer([request, dataclasses.replace(request, probabilities=False)])
-    assert named.probabilities == pytest.approx(full.probabilities, abs=1e-5) and named.choice is None
-
-
 def make():
     return gym.make("BabyAIText-v0", task="goto", fold="train", expert="off", max_episode_steps=6)
 
@@ -148,6 +141,6 @@ def test_what_needs_probabilities_is_refused(small_model, settings, message):
         load_policy(TransformersBackend(*small_model, "m"), make(), probabilities=False, **settings)
     player = LLMPolicy(TransformersBackend(*small_model, "m"), text_spec(make()), mode="choose", probabilities=False)
     with pytest.raises(UsageError, match="expected no lookahead"):
-        LookAhead(player, Search.of(PolicyConfig(lookahead="beam").settings))
+        LookAhead(player, SearchSettings.of(PolicyConfig(lookahead="puct").settings))
     with pytest.raises(UsageError, match="probabilities: expected True or False; got 0"):
         PolicyConfig("smollm2", probabilities=0)

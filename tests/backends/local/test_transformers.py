@@ -1,7 +1,6 @@
 """The backend in this process: the embedded model's exact probabilities, alone, in batches and with a warm cache."""
 
 import copy
-import dataclasses
 import json
 
 import gymnasium as gym
@@ -123,17 +122,6 @@ def test_an_answer_says_whether_it_was_cut(model, backend):
     whole, cut = backend.answer([question("Say hi.", max_tokens=60), question("Say hi.", max_tokens=2)])
     assert (whole.finish, cut.finish) == ("stop", "length") and whole.text.startswith(cut.text)
     assert backend.count("take red apple") == len(model[1]("take red apple")["input_ids"])
-
-
-def test_length_normalised_scores_are_means_per_token(backend, brute_force):
-    request = REQUESTS[2]
-    plain, mean = backend.answer([request, dataclasses.replace(request, length_normalised=True)])
-    lengths = [len(backend.tokens(choice)) + 1 for choice in request.choices]
-    scores = np.log([plain.probabilities[choice] for choice in request.choices])
-    # sums are known up to a constant: the means follow from the brute force's sums
-    sums = np.array(brute_force[2])
-    assert scores - scores[0] == pytest.approx(sums - sums[0], abs=1e-3)
-    assert list(mean.probabilities.values()) == pytest.approx(list(softmax(sums / lengths)), abs=1e-4)
 
 
 def test_json_answers_are_of_their_schema_alone_and_in_a_batch(small_model, small_backend):

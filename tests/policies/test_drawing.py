@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gym_text_policies.drawing import drawing_from
+from gym_text_policies.policies.user_policies import drawing_from
 
 
 def draws(space):

@@ -11,8 +11,7 @@ from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.drawing import tempered
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policy import tempered, text_spec
 from gym_text_policies.records import Turn
 
 BABY = "BabyAIText-v0"
@@ -94,7 +93,7 @@ def test_a_policys_configuration_says_what_it_is():
     assert config | {"template": "*"} == {
         "kind": "llm", "backend": "scripted", "name": "scripted", "strategy": "zero_shot", "template": "*",
         "mode": "choose", "history": 0, "own_words": False, "on_invalid": "random", "max_tokens": 16, "temperature": 0.0,
-        "length_normalised": False, "seed": 3,
+        "seed": 3,
     }  # fmt: skip
 
 

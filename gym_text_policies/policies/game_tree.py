@@ -1,4 +1,4 @@
-"""The tree of a search: states of copies of the game, reached by actions that were tried there."""
+"""What a search knows: the states of the game that it has reached, by the actions that lead there, and copies to play them in."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gym_text_policies.records import Decision, Turn
 UNFINISHED = 0.9
 """What a point of the game's score is worth in an episode that goes on: it may still be lost."""
 
-Asking = Generator["Node", Decision, None]
-"""A search. It yields a state in which it has to know what the player would do, and is sent the player's decision."""
+StatesToAsk = Generator["Node", Decision, None]
+"""A running search. It yields a state in which it has to know what the player would do, and is sent the player's decision."""
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A state of the game."""
+    """A state of the game, and what the present search has found out about it."""
 
     turn: Turn
     """What the player sees in this state."""
@@ -42,7 +42,7 @@ class Node:
     """Whether the task is done in this state."""
     lost: bool = False
     """Whether the task can no longer be done."""
-    plan: tuple[str, ...] | None = None
+    plan: tuple[str, ...] = ()
     """Actions that win from here, if the present search has found some."""
     decision: Decision | None = None
     """What the player would do in this state; None while nobody has asked."""
@@ -89,7 +89,7 @@ class Node:
         nodes = [self]
         while nodes:
             node = nodes.pop()
-            node.visits, node.total, node.least, node.most, node.plan = 0, 0.0, math.inf, -math.inf, None
+            node.visits, node.total, node.least, node.most, node.plan = 0, 0.0, math.inf, -math.inf, ()
             nodes += node.children.values()
 
 
@@ -109,17 +109,16 @@ def worth_of(score: float, *, over: bool, failure: bool) -> float:
     return score if over or score < 0 else UNFINISHED * score
 
 
-def end_simulation(nodes: Sequence[Node], path: Sequence[str], last: Node) -> None:
+def end_simulation(nodes: Sequence[Node], path: Sequence[str]) -> None:
     """Count a simulation in the states that it came through. If it has won, its actions are the plan of the first one.
 
     Args:
-        nodes: The states, the present one first.
+        nodes: The states, the present one first. The simulation ends in the last one.
         path: The actions from the present state to the last state.
-        last: The state in which the simulation ended.
     """
     for node in nodes:
-        node.visit(last.worth)
-    if last.won:
+        node.visit(nodes[-1].worth)
+    if nodes[-1].won:
         nodes[0].plan = tuple(path)
 
 
@@ -139,15 +138,11 @@ class Simulator:
         self._spec = spec
         self._root = root
 
-    def ask(self, node: Node) -> Asking:
+    def ask(self, node: Node) -> StatesToAsk:
         """Ask the player what it would do in a state, unless that is known."""
         self.asked.add(node)
         if not node.prior:
             node.decision = yield node
-
-    def left(self, most: int) -> int:
-        """Return in how many more states the player may be asked, if it may be asked in so many in all."""
-        return max(0, most - len(self.asked))
 
     @contextlib.contextmanager
     def at(self, path: list[str]) -> Iterator[tuple[gym.Env[Any, Any], Node]]:

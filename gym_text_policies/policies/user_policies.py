@@ -1,19 +1,127 @@
-"""`load_own`: a policy of the user's own, by its module and its name in the module."""
+"""Policies of the user's own: `as_policy` makes one of a function or a trained model, `load_own` finds one by its name."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
+from gym_text import TextSpec
 from gym_text.errors import UsageError, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.own_models import module_of, object_of, source_of
-from gym_text_policies.policy import Policy, as_policy, text_spec
+from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
+
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def drawing_from(rng: np.random.Generator, space: Any = None) -> Iterator[None]:
+    """Seed the global random generators from `rng` while the block runs, so that its draws depend on `rng` alone.
+
+    These are the generators of Python, NumPy and torch. Afterwards they have their former states. One thread at a time runs a
+    block.
+
+    Args:
+        rng: The generator.
+        space: A space that may be sampled as well, such as a model's `action_space`.
+    """
+    seed = int(rng.integers(2**32))
+    torch = sys.modules.get("torch")
+    with _one_at_a_time:
+        python, numpy = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed)
+        if hasattr(space, "seed"):
+            space.seed(seed)
+        try:
+            if torch is None:
+                yield
+            else:
+                gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+                with torch.random.fork_rng(gpus):
+                    torch.manual_seed(seed)
+                    yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def as_policy(
+    player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0, deterministic: bool | None = None
+) -> Policy:
+    """Make a policy from a function of the observation, or from a trained stable-baselines3 model.
+
+    Args:
+        player: A callable ``obs -> action``, or an object with stable-baselines3's ``predict``. A policy is returned unchanged.
+            If the object has an attribute ``config`` that is a mapping, records identify it by this mapping as well.
+        env: The environment to play, for its `text_spec`.
+        name: Its name in records, by default the function's or the class's. Two different players need two names.
+        seed: Seed of the policy.
+        deterministic: For an object with ``predict``: False draws its actions, True (the default) plays the most probable action.
+
+    Raises:
+        UsageError: If `player` is neither, or is given `deterministic` and has no ``predict`` that takes it.
+    """
+    predicts = not isinstance(player, Policy) and hasattr(player, "predict")
+    if deterministic is not None and not predicts:
+        raise UsageError(f"deterministic: expected it for an object with stable-baselines3's predict alone; got {player!r}.")
+    if isinstance(player, Policy):
+        return player
+    kind, draws = _FunctionPolicy, deterministic is False
+    if predicts:
+        function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=not draws)[0]  # noqa: E731
+        kind = _DrawingPolicy if draws else kind
+    elif callable(player):
+        function = player
+    else:
+        raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
+    default = getattr(player, "__qualname__", type(player).__qualname__)
+    config = getattr(player, "config", None)
+    return kind(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
+
+
+class _FunctionPolicy(Policy):
+    """A function from an observation to the environment's action."""
+
+    def __init__(
+        self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int, more: Mapping[str, Any]
+    ) -> None:
+        super().__init__(spec, seed=seed)
+        self._function = function
+        self._name = name
+        self._more = more
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        return [Decision(self.spec.decode(self._act(turn), dict(turn.obs))) for turn in turns]
+
+    def _act(self, turn: Turn) -> Any:
+        return self._function(turn.obs)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"kind": "function", "name": self._name, "seed": self.seed, **({"config": self._more} if self._more else {})}
+
+
+class _DrawingPolicy(_FunctionPolicy):
+    """A function that draws at random. The draws depend only on the generator of the turn."""
+
+    def _act(self, turn: Turn) -> Any:
+        with drawing_from(turn.rng):
+            return super()._act(turn)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {**super().config, "deterministic": False}
 
 
 def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bool | None = None) -> Policy:

@@ -73,7 +73,7 @@ def test_what_was_not_given_is_none_and_the_defaults_are_in_one_place(make):
     without = set(SETTINGS) - DEFAULTS.given.keys() - set(OF_SEARCH)
     of_thoughts = {"think", "think_tokens", "history_thoughts"}
     sampling = {"top_p", "top_k", "min_p"}
-    others = {"pictures", "picture_size", "max_tokens", "demonstrations", "deterministic", "probabilities"}
+    others = {"pictures", "picture_size", "max_tokens", "deterministic", "probabilities"}
     assert without == of_thoughts | sampling | others, (
         "which depend on the model or the strategy, are as before there was a choice, or are for other policies"
     )

@@ -1,11 +1,14 @@
-"""Tests of the tree search by prior and values."""
+"""PUCT and the best of n drawn episodes, in a game in which the right search is known by hand."""
 
 import math
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from vault import decisions, prefers
 
-from gym_text_policies.policies.puct import best_action
+from gym_text_policies.policies.game_tree import Node
+from gym_text_policies.policies.tree_search import best_action, mixed_prior
 
 
 def test_visits_values_and_costs_are_those_of_a_search_by_hand():
@@ -20,7 +23,7 @@ def test_visits_values_and_costs_are_those_of_a_search_by_hand():
 
 
 def test_an_action_without_effect_is_tried_late(monkeypatch):
-    monkeypatch.setattr("gym_text_policies.policies.puct.REPEATED", 0.0)
+    monkeypatch.setattr("gym_text_policies.policies.tree_search.REPEATED", 0.0)
     assert not decisions("Vault-v0", prefers())[0].plan, "eight simulations are too few without this"
 
 
@@ -29,30 +32,10 @@ def test_an_action_that_loses_is_tried_once_and_never_played():
     assert (first.visits["break"], first.values["break"], first.action) == (1, 0, "right"), "a loser keeps no points"
     (only,) = decisions("Vault-v0", prefers(left=0.01, right=0.01, **{"break": 0.98}), simulations=2)[:1]
     assert only.visits == {"break": 1} and only.action == "left"
-
-
-def test_a_leaf_to_which_no_simulation_returns_costs_no_call():
-    first, *_ = decisions("Vault-v0", prefers(), simulations=2)
-    assert (sum(first.visits.values()), first.model_calls, first.simulator_steps) == (1, 1, 1)
-
-
-def test_rollouts_from_the_leaves_find_what_the_player_does_by_itself():
-    prior = {"left": 0.3, "right": 0.4, "stay": 0.3}
-    first, *_ = decisions("VaultCorridor-v0", prefers("VaultCorridor-v0", **prior), simulations=3, leaf="rollout")
-    assert first.plan == ("right",) * 3 and first.model_calls == 3
-    assert not decisions("VaultCorridor-v0", prefers("VaultCorridor-v0", **prior), simulations=3)[0].plan
-
-
-def test_a_rollout_counts_its_states_and_ends_at_the_depth():
-    first, *_ = decisions("Vault-v0", prefers(), simulations=1, leaf="rollout")
-    assert first.model_calls == 1 and first.simulator_steps == 1
-    first, *_ = decisions("Vault-v0", prefers(), simulations=8, leaf="rollout", depth=2)
-    assert not first.plan and 0.3 < first.values["right"] <= 0.6, "with two steps at most two of three locks are open"
+    assert (only.model_calls, only.simulator_steps) == (1, 1), "a leaf to which no simulation returns costs no call"
 
 
 def test_values_of_hundreds_are_divided_by_their_range():
-    from gym_text_policies.policies.tree import Node
-
     node = Node(None, ("a", "b"), 0.0, 0.0, prior={"a": 0.5, "b": 0.5})
     for name, worth in (("a", -100.0), ("b", 100.0)):
         node.children[name] = Node(None, (), worth, worth)
@@ -64,3 +47,25 @@ def test_values_of_hundreds_are_divided_by_their_range():
         node.visit(100.0)
     # 1 / 2 more by the values; sqrt(5) * (1 / 4 - 1 / 10) less by the visits
     assert best_action(node, 2.9 / math.sqrt(5)) == "b" and best_action(node, 6.8 / math.sqrt(5)) == "a"
+
+
+def test_a_drawn_episode_that_wins_is_a_plan_and_the_last_one_is_cut_where_the_player_may_not_be_asked():
+    first, *_ = decisions("Vault-v0", prefers(), method="best_of_n", simulations=64)
+    env = gym.make("Vault-v0")
+    env.reset(seed=0)
+    names = ("left", "right", "break")
+    assert [env.step(names.index(name)) for name in first.plan][-1][4]["success"]
+    player = prefers("VaultCorridor-v0", left=0.0, right=1.0, stay=0.0)
+    first, *_ = decisions("VaultCorridor-v0", player, method="best_of_n", simulations=2)
+    assert first.model_calls == 2 and first.simulator_steps == 2 and not first.plan
+
+
+def test_the_prior_is_tempered_and_mixed_as_by_hand():
+    probabilities = {"a": 0.64, "b": 0.32, "c": 0.04}
+    assert mixed_prior(probabilities, ("a", "b", "c"), 1.0, 0.0) == pytest.approx(probabilities)
+    roots = np.sqrt([0.64, 0.32, 0.04])
+    half = mixed_prior(probabilities, ("a", "b", "c"), 2.0, 0.3)
+    assert list(half.values()) == pytest.approx(list(0.7 * roots / roots.sum() + 0.1))
+    assert mixed_prior(None, ("a", "b"), 2.0, 0.3) == {"a": 0.5, "b": 0.5}
+    first, *_ = decisions("Vault-v0", prefers(), uniform_share=1.0)
+    assert first.probabilities == pytest.approx(dict.fromkeys(("left", "right", "break"), 1 / 3))

@@ -3,7 +3,7 @@
 from gym_text_policies import rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
-from gym_text_policies.policies.independent import Independent
+from gym_text_policies.policies.mixed import SeparateDraws
 
 
 def test_episodes_of_a_level_differ_and_do_not_depend_on_how_many_run_at_once():
@@ -12,7 +12,7 @@ def test_episodes_of_a_level_differ_and_do_not_depend_on_how_many_run_at_once():
         entropies = [(7, seed, member) for seed in (0, 1) for member in range(3)]
 
         def played(num_envs):
-            policy, turns = Independent(load_policy("random", env), entropies), []
+            policy, turns = SeparateDraws(load_policy("random", env), entropies), []
             seeds = [seed for _, seed, _ in entropies]
             episodes = [*rollout(make, policy, seeds, num_envs=num_envs, watch=turns.append)]
             return sorted((one.seed, [step.decision.action for step in one.steps]) for one in episodes), max(turns)

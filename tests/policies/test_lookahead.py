@@ -1,0 +1,128 @@
+"""Policies that look ahead: what a search depends on, real models, and searches that do not know what is hidden."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from episodes import without_seconds
+from vault import decisions, looking_ahead, prefers
+
+from gym_text.errors import UsageError
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.policies.lookahead import _all_seen, unseen_drawn
+from gym_text_policies.policies.tree_search import METHODS
+from gym_text_policies.records import Turn
+
+PICKUP = "BabyAIText-v0"
+
+
+def pickup():
+    return gym.make(PICKUP, task="pickup", expert="off", max_episode_steps=6)
+
+
+def goto():
+    return gym.make(PICKUP, task="goto", max_episode_steps=4, expert="off")
+
+
+def found(episodes):
+    """Return what the searches of episodes have found, without what that has cost."""
+    return [
+        (episode.seed, [(step.decision.action, step.decision.visits, step.decision.values) for step in episode.steps])
+        for episode in without_seconds(episodes)
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_depends_on_the_present_state_alone(method, monkeypatch):
+    def play(num_envs, seeds=range(300, 303)):
+        policy = load_policy("random", pickup(), lookahead=method, simulations=12)
+        return list(rollout(pickup, policy, seeds, num_envs=num_envs))
+
+    together = play(3)
+    assert found(together) == found(play(1, range(302, 299, -1))), "neither on what is searched beside it, nor on the order"
+    saved = sum(step.decision.simulator_steps for episode in together for step in episode.steps)
+    monkeypatch.setattr("gym_text_policies.policies.lookahead._REMEMBERED", 0)
+    alone = play(3)
+    assert found(together) == found(alone), "nor on what the decision before has found out"
+    steps = sum(step.decision.simulator_steps for episode in alone for step in episode.steps)
+    assert saved < steps if method == "puct" else saved == steps
+
+
+def test_a_model_looks_ahead_with_its_own_probabilities():
+    def make():
+        return gym.make(PICKUP, expert="off", max_episode_steps=2)
+
+    plain = load_policy("smollm2", make(), mode="choose", history=2)
+    searching = load_policy("smollm2", make(), lookahead="puct", simulations=3, history=2)
+    (episode,), (asked,) = rollout(make, searching, [0]), rollout(make, plain, [0])
+    first = episode.steps[0].decision
+    assert dict(first.probabilities) == pytest.approx(dict(asked.steps[0].decision.probabilities), abs=1e-5)
+    assert sum(first.visits.values()) == 2 and first.tokens_in > 100 * first.model_calls > 0
+
+
+def test_a_player_without_history_is_asked_once_about_states_that_look_the_same():
+    player = prefers()
+    assert [decision.model_calls for decision in decisions("Vault-v0", player, simulations=4)] == [2, 1, 0]
+    assert player.asked == 3
+
+
+def test_states_whose_arrays_differ_in_one_number_do_not_look_the_same():
+    image = np.zeros((64, 64, 3), np.uint8)
+    other = image.copy()
+    other[32, 32, 0] = 1
+    rng = np.random.default_rng(0)
+    keys = [_all_seen(Turn({"text": "", "picture": picture}, rng)) for picture in (image, image.copy(), other)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_policy_without_probabilities_searches_evenly_and_asks_no_model():
+    policy = load_policy("random", gym.make("Vault-v0"), lookahead="puct", simulations=64)
+    (episode,) = rollout(lambda: gym.make("Vault-v0"), policy, [0])
+    assert episode.outcome == "won" and episode.length == 3 and policy.config["player"]["kind"] == "random"
+
+
+def test_temperature_draws_actions_by_their_visits():
+    actions = {
+        episode.steps[0].decision.action
+        for episode in rollout(lambda: gym.make("Vault-v0"), looking_ahead(prefers(), simulations=5, temperature=1.0), range(12))
+    }
+    assert actions == {"left", "right"}
+
+
+def test_settings_are_refused_where_a_method_does_not_take_them():
+    env = gym.make("Vault-v0")
+    with pytest.raises(UsageError, match="exploration: expected with lookahead='puct' alone; got lookahead='best_of_n'"):
+        load_policy("random", env, lookahead="best_of_n", exploration=1.0)
+    with pytest.raises(UsageError, match="temperature: expected 0 with lookahead='best_of_n', which plays the best action"):
+        load_policy("smollm2", env, lookahead="best_of_n", temperature=0.5)
+    with pytest.raises(UsageError, match="worlds: expected at most simulations=8; got 9"):
+        load_policy("random", env, lookahead="puct", simulations=8, worlds=9)
+    assert "exploration" not in load_policy("random", env, lookahead="best_of_n").config
+    assert "worlds" not in load_policy("random", env, lookahead="puct").config
+
+
+def test_copies_in_which_the_unseen_is_drawn_look_alike_and_differ_in_the_unseen():
+    env = gym.make(PICKUP)
+    obs, _ = load_policy("random", env, lookahead="puct").wrap(env).reset(seed=2)
+    turns = [unseen_drawn(Turn(obs, np.random.default_rng(0)), np.random.default_rng(seed)) for seed in (1, 2, 3, 1)]
+    assert all(turn.obs["text"] == obs["text"] for turn in turns)
+    grids = [tuple(map(str, turn.obs["fork"]().unwrapped._game.grid.encode().ravel())) for turn in turns]
+    assert len(set(grids)) == 3 and grids[3] == grids[0], "the generator draws them"
+
+
+def test_the_searches_of_all_worlds_vote_and_their_costs_are_added():
+    policy = load_policy("random", goto(), lookahead="puct", simulations=48, worlds=4)
+    assert policy.config["worlds"] == 4
+    won = [episode for episode in rollout(goto, policy, range(12), num_envs=3) if episode.outcome == "won"]
+    assert won, "some missions are near and in sight"
+    decision = won[0].steps[-1].decision
+    assert decision.plan[0] == decision.action and decision.visits.keys() == decision.values.keys()
+    assert sum(decision.visits.values()) <= 48 and 1 <= decision.model_calls <= 49
+    assert decision.visits[decision.action] == max(decision.visits.values()), "a plan counts as all simulations of its search"
+    assert max(decision.values.values()) == decision.values[decision.action] > 0.9
+
+
+def test_where_the_unseen_cannot_be_drawn_the_setting_is_refused(make):
+    env = make("CoinCollectorText-v0")
+    policy = load_policy("random", env, lookahead="puct", worlds=2)
+    with pytest.raises(UsageError, match=r"worlds: fork: expected unseen=None, as CoinCollectorEnv .* Leave out worlds"):
+        policy.decide([Turn(policy.wrap(env).reset(seed=0)[0], np.random.default_rng(0))])
