@@ -146,7 +146,7 @@ RUNS = {
         episodes_of,
     ),
     "search": Run(
-        split("search --optimiser cma --evaluations 60 --num-rollouts 10 --no-pictures --no-trajectories --folder"),
+        split("search --optimiser cma --evaluations 60 --num-rollouts 10 --folder"),
         evaluations_of,
     ),
     "sft": Run(

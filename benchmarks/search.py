@@ -37,7 +37,7 @@ PUBLISHED = (
 """Mean and standard deviation over 10 runs, as published for 3 parameters and 400 evaluations, the optimum told to the model:
 Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
 SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
-MODEL = {"reasons": False, "num_reasks": 1, "buffer_size": 10, "structured": True, "proposals_per_prompt": 16}
+MODEL = {"reasons": False, "buffer_size": 10, "proposals_per_prompt": 16}
 """How the language model is asked. It makes several proposals from one prompt, as in OPRO (https://arxiv.org/abs/2309.03409)."""
 ALONE = {"optimiser": "model", "warmup_evaluations": 20, **MODEL}
 HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_evaluations": 120, "refine_at": 152, **MODEL}
@@ -53,7 +53,7 @@ class Config:
     """Number of searches with each optimiser."""
     model_seeds: int = 3
     """Number of searches with the language model alone."""
-    rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp", "without")
+    rows: tuple[str, ...] = ("zero", "random", "cma", "random then cma", "gp", "without")
     """Optimisers to run now. The tables also have earlier runs. The language model's are hybrid, numeric, semantic."""
     model: str = "smollm2"
     """The language model."""
@@ -80,15 +80,11 @@ class Row:
         """Return the search of a seed."""
         folder = Path(config.folder) / f"{self.size}" / self.key / f"{seed}"
         settings: dict[str, Any] = {**SHAPES[self.size], **dict(self.settings)}
-        if self.name == "scripted":
-            settings["proposals"] = str(Path(config.folder) / f"{self.size}" / "random" / f"{seed}")
         return SearchConfig(
             folder=str(folder),
             seed=seed,
             evaluations=self.budget,
             model=config.model,
-            trajectories=False,
-            pictures=False,
             **settings,
         )
 
@@ -102,7 +98,7 @@ def all_rows() -> Iterator[Row]:
     """Yield the rows of the table."""
     for size in SHAPES:
         for budget in BUDGETS:
-            for name, label in (("zero", "zero"), ("random", "random"), ("scripted", "scripted: the random one again")):
+            for name, label in (("zero", "zero"), ("random", "random")):
                 yield Row(name, label, size, budget, (("optimiser", name),))
             yield Row("cma", "CMA-ES", size, budget, (("optimiser", "cma"),))
             yield Row("gp", "Gaussian process", size, budget, (("optimiser", "gp"),))

@@ -5,10 +5,11 @@ from gym_text_policies.search import SearchConfig
 CAR = "MountainCarContinuous-v0"
 
 
-def config(**options):
-    """Return the configuration of a short random search that keeps nothing on disk."""
-    values = {"folder": "", "num_rollouts": 3, "evaluations": 6, "max_episode_steps": 200, "optimiser": "random"}
-    return SearchConfig(**(values | options))
+def config(environment=CAR, max_episode_steps=200, **options):
+    """Return the configuration of a short random search without files; 0 steps stand for the environment's own limit."""
+    values = {"folder": "", "num_rollouts": 3, "evaluations": 6, "optimiser": "random"}
+    limit = f"?max_episode_steps={max_episode_steps}" if max_episode_steps else ""
+    return SearchConfig(environment=f"{environment}{limit}", **(values | options))
 
 
 def tried(found):

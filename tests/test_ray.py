@@ -1,6 +1,5 @@
 """A run spread over a Ray cluster of two nodes gives what a run in this process gives, whatever dies meanwhile."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -9,12 +8,10 @@ import sys
 import tempfile
 import time
 from collections import deque
-from contextlib import closing, suppress
-from itertools import chain
+from contextlib import suppress
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import psutil
 import pytest
 from episodes import without_seconds
@@ -32,8 +29,6 @@ from gym_text_policies.engines.work import Work
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
-from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.search.evaluate import Evaluator
 
 GOTO = "BabyAIText-v0?task=goto"
 
@@ -150,29 +145,6 @@ def test_training_data_are_the_same(two_nodes, tmp_path):
         config = CollectConfig(str(tmp_path / engine), (GOTO,), ("6",), noise=0.3, engine=engine, workers=2)
         rows.append(collect(config))
     assert rows[0] == rows[1] and len(rows[0]) > 3
-
-
-def test_a_search_gives_the_same_returns(two_nodes):
-    settings = SearchConfig(environment="CartPole-v1", optimiser="cma", evaluations=12, num_rollouts=3, folder="")
-    local, spread = (search(dataclasses.replace(settings, engine=engine, workers=1)) for engine in ("local", "ray"))
-    assert [(e.parameters, e.returns) for e in spread.evaluations] == [(e.parameters, e.returns) for e in local.evaluations]
-
-
-def test_rollouts_of_a_lost_worker_are_played_again(two_nodes, caplog):
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    task = SearchConfig(num_rollouts=4, max_episode_steps=60).task
-    batch = [(0.5, 3.0, 0.1), (-1.0, 4.0, 0.2), (0.0, 6.0, 0.0)]
-    with closing(Evaluator(task)) as evaluator:
-        here = evaluator(batch)
-    with EngineOptions(engine="ray", workers=1).make_engine() as engine, closing(Evaluator(task, engine=engine)) as evaluator:
-        first = evaluator(batch)
-        os.kill(ray.get(engine._idle[0].process.remote()), signal.SIGKILL)
-        again = evaluator(batch)
-    assert "a worker was lost" in caplog.text
-    for played in (first, again):
-        for one, other in zip(chain(*played), chain(*here), strict=True):
-            assert (one.seed, one.total_reward, one.success) == (other.seed, other.total_reward, other.success)
-            assert np.array_equal(one.observations, other.observations) and np.array_equal(one.actions, other.actions)
 
 
 def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):

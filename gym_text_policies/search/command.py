@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,7 @@ def command(config: SearchConfig) -> str:
     finally:
         if bar is not None:
             bar.close()
-    lines = [_summary(config, result)]
-    if config.pictures:
-        pictures = draw_all(replace(config, pictures=False), result)
-        lines.append(f"Pictures: {', '.join(pictures)}.")
+    lines = [_summary(config, result), f"Pictures: {', '.join(draw_all(config, result))}."]
     arguments = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
     lines.append(f"Run folder: {config.folder}. Evaluate the best policy: gym-text bench {shlex.join(arguments)}")
     return "\n".join(lines)

@@ -12,18 +12,16 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import fold_seed
 from gym_text.registration import SEARCH
 from gym_text_policies.backends.provider_table import names_for_help
-from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
-from gym_text_policies.environments import MOST_STEPS, parse_environment
-from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
+from gym_text_policies.environments import parse_environment
 from gym_text_policies.search.evaluate import Task
-from gym_text_policies.search.model import Asking
+from gym_text_policies.search.model import Prompting
 
-OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_NOT_IN_IDENTITY = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
+OPTIMISERS = ("model", "random", "zero", "cma", "gp")
+_NOT_IN_IDENTITY = ("folder", "evaluations", "options", "workers")
 
 
 @dataclass(frozen=True)
-class SearchConfig(Trust, Asking, EngineOptions):
+class SearchConfig(Prompting):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, or random draws.
 
     The policy is linear in the observed numbers, or a table where these are whole numbers. The value of a proposal is the mean
@@ -31,9 +29,9 @@ class SearchConfig(Trust, Asking, EngineOptions):
     """
 
     environment: str = SEARCH
-    """Id of the environment, with keyword arguments as in FrozenLake-v1?is_slippery=False."""
+    """Id of the environment, with keyword arguments as in FrozenLake-v1?is_slippery=False&max_episode_steps=50."""
     optimiser: str = "model"
-    """What proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
+    """What proposes parameters: model, random, zero, cma, gp, or two of them as in 'model then cma'."""
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """The language model that proposes."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -42,30 +40,20 @@ class SearchConfig(Trust, Asking, EngineOptions):
     """Number of evaluations, with those of the warm-up. A run folder that has fewer is continued."""
     num_rollouts: int = 20
     """Episodes that evaluate a proposal. Its value is their mean return."""
-    max_episode_steps: int | None = None
-    """Most steps of a rollout. By default the environment's own limit holds."""
     bias: bool = True
     """Whether a linear policy has a constant term: 3 parameters on MountainCarContinuous instead of 2."""
     bounds: tuple[float, ...] = (-6.0, 6.0)
     """Least and greatest value of a linear policy's parameters."""
     warmup_evaluations: int = 0
-    """Number of evaluations before the optimiser begins. Their proposals are random, or come from warmup_folder."""
-    warmup_folder: str = ""
-    """Run folder of an earlier search whose first proposals are the warm-up."""
+    """Number of evaluations before the optimiser begins. Their proposals are random."""
     refine_at: int = 0
     """With two optimisers: evaluations after which the second takes over; 0: half of all evaluations."""
-    proposals: str = ""
-    """For scripted: a JSON file with the parameters of each evaluation as a list, or the folder of a search to repeat."""
     seed: int = 0
     """Seed of the search and of its rollouts."""
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 0
-    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous needs one."""
-    trajectories: bool = True
-    """Whether to keep the trajectories of each evaluation, compressed."""
-    pictures: bool = True
-    """Draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
+    """Processes that play the rollouts; 0: this process alone. MountainCarContinuous needs no more."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
@@ -75,16 +63,11 @@ class SearchConfig(Trust, Asking, EngineOptions):
             raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
         if len(self.bounds) != 2 or not -math.inf < self.bounds[0] < self.bounds[1] < math.inf:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
-        Asking.__post_init__(self)
-        EngineOptions.__post_init__(self)
+        super().__post_init__()
         limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "seed": (0, 2**31 - 1)}
-        if self.max_episode_steps is not None:
-            limits["max_episode_steps"] = (1, MOST_STEPS)
-        limits |= {"warmup_evaluations": (0, 1_000_000), "refine_at": (0, 1_000_000)}
+        limits |= {"warmup_evaluations": (0, 1_000_000), "refine_at": (0, 1_000_000), "workers": (0, 10_000)}
         for name, (low, high) in limits.items():
             check_int(name, getattr(self, name), low, high)
-        if "scripted" in self.stages and not self.proposals:
-            raise UsageError("proposals: expected a JSON file, or the folder of a search, for the optimiser 'scripted'; got none.")
 
     @property
     def stages(self) -> list[str]:
@@ -105,16 +88,14 @@ class SearchConfig(Trust, Asking, EngineOptions):
     def task(self) -> Task:
         """What is rolled out. The seeds lie in the train fold; each search seed has its own."""
         seeds = tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
-        return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]), self.max_episode_steps)
+        return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]))
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share, without secrets."""
         settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _NOT_IN_IDENTITY}
         if len(self.stages) > 1:
             settings["refine_at"] = self.takes_over_at
-        without = [name for name in ("think", "think_tokens") if settings[name] is None]  # as in earlier searches
         if "model" not in self.stages:
-            without = ["model", *(field.name for field in dataclasses.fields(Asking))]
-        for name in without:
-            settings.pop(name)
+            for name in ("model", *(field.name for field in dataclasses.fields(Prompting))):
+                settings.pop(name)
         return {"search": 1, **settings}

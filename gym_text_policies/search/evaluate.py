@@ -19,14 +19,11 @@ import numpy as np
 from gym_text.errors import EngineError
 from gym_text.vectorised import PlayTogether
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.engines.base import Count, Engine, Job
 from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.policies.forms import Form, form_of
 
 _AT_ONCE = 64
 """Number of policies that are rolled out together if the environment plays all rollouts in one computation."""
-_AT_ONCE_ON_CLUSTER = 16
-"""Number of policies that are rolled out together on a cluster. They fill a generation of CMA-ES; a kill loses only these."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,10 @@ class Task:
     seeds: tuple[int, ...]
     bias: bool
     bounds: tuple[float, float]
-    max_episode_steps: int | None = None
 
     def make(self, **arguments: Any) -> gym.Env[Any, Any]:
         """Make the environment."""
-        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
-        return environment_maker(self.environment, **fold_arguments(self.environment, None))(**limit, **arguments)
+        return environment_maker(self.environment, **fold_arguments(self.environment, None))(**arguments)
 
     def form(self, env: gym.Env[Any, Any]) -> Form:
         """Return the form of policy that fits the environment."""
@@ -71,10 +66,9 @@ class Evaluator:
         task: The environment, the form and the seeds.
         workers: Number of processes. It has no effect on an environment that plays many episodes in one computation; see
             `PlayTogether`.
-        engine: An engine that spreads rollouts over a cluster, in place of processes.
     """
 
-    def __init__(self, task: Task, *, workers: int = 1, engine: Engine | None = None) -> None:
+    def __init__(self, task: Task, *, workers: int = 1) -> None:
         self.task = task
         self._env = task.make()
         self.form = task.form(self._env)
@@ -83,12 +77,11 @@ class Evaluator:
         self._limit = (self._env.spec and self._env.spec.max_episode_steps) or -1
         if self._limit < 1:
             self._play_together = None
-        self._engine = engine
         self._pool: ProcessPoolExecutor | None = None
-        if workers > 1 and not self._play_together and engine is None:
+        if workers > 1 and not self._play_together:
             context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
-        self.at_once = _AT_ONCE_ON_CLUSTER if engine else _AT_ONCE if self._play_together else 1
+        self.at_once = _AT_ONCE if self._play_together else 1
 
     def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
         """Return the rollouts of each policy.
@@ -98,9 +91,7 @@ class Evaluator:
             keep: Whether to keep observations and actions.
         """
         pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
-        if self._engine:
-            rollouts = self._play_on_engine(self._engine, [tuple(values) for values in batch], len(pairs), keep)
-        elif self._pool:
+        if self._pool:
             rollouts = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
         else:
             rollouts = list(self.play(pairs, keep))
@@ -120,12 +111,6 @@ class Evaluator:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._env.close()
 
-    def _play_on_engine(self, engine: Engine, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
-        """Let the engine play, and return the rollouts in order."""
-        job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, num_envs=len(self.task.seeds))
-        rollouts = {numbered.seed: numbered.rollout for numbered in engine.play([(job, range(count))])}
-        return [rollouts[i] for i in range(count)]
-
     def _play_all(
         self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool
     ) -> Iterator[Rollout]:
@@ -134,43 +119,6 @@ class Evaluator:
         act = lambda obs, episodes: self.form.act(values[episodes], obs.astype(np.float64))[:, 0]  # noqa: E731
         for seed, episode in zip(seeds, play_together(act, seeds, limit=self._limit, keep=keep), strict=True):
             yield Rollout(seed, *episode._replace(actions=episode.actions[:, None]))
-
-
-@dataclass(frozen=True)
-class NumberedRollout:
-    """A rollout and its number in a `RolloutJob`."""
-
-    seed: int
-    """The number, which takes the place of a seed."""
-    rollout: Rollout
-
-
-@dataclass(frozen=True)
-class RolloutJob(Job[NumberedRollout]):
-    """Rollouts of several policies. They are numbered policy by policy, and the numbers take the place of seeds."""
-
-    task: Task
-    parameters: tuple[tuple[float, ...], ...]
-    """The parameters of each policy."""
-    keep: bool
-    """Whether to keep observations and actions."""
-
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[NumberedRollout]:
-        """Play the rollouts with these numbers."""
-        if (name := repr(self.task)) not in held:
-            held[name] = Evaluator(self.task)
-        evaluator: Evaluator = held[name]
-        for number, rollout in zip(seeds, evaluator.play([self._pair(number) for number in seeds], self.keep), strict=True):
-            yield NumberedRollout(number, rollout)
-
-    def describe(self, seed: int) -> str:
-        """Describe the rollout with this number, for errors."""
-        values, rollout_seed = self._pair(seed)
-        return f"{self.environment}, seed {rollout_seed}, parameters {', '.join(f'{value:.4g}' for value in values[:12])}"
-
-    def _pair(self, number: int) -> tuple[tuple[float, ...], int]:
-        policy, seed = divmod(number, len(self.task.seeds))
-        return self.parameters[policy], self.task.seeds[seed]
 
 
 def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:

@@ -11,31 +11,27 @@ from typing import Any, Literal
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.thoughts import thought_apart
-from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.forms import Form, Parameter
 from gym_text_policies.records import Message
 from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
 from gym_text_policies.search.records import Evaluation, Proposal, best
 
+_REASKS = 3
+"""How often the model is asked again after an unusable answer, before a random proposal replaces it."""
 _SUMMARY_LENGTH = 400
 """Most characters of a trajectory's summary in a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class Prompting:
     """How the model is asked."""
 
     prompt: Literal["numeric", "semantic"] = "numeric"
     """numeric: the model optimises an unnamed function. semantic: it is also told the task, the meanings, how episodes went."""
     proposals_per_prompt: int = 1
     """Proposals from one prompt, each in an answer of its own. All of them are evaluated before the next prompt."""
-    conversation: bool = False
-    """Whether each evaluation is a turn of a conversation, instead of a line in a single prompt."""
-    structured: bool = True
-    """Whether the answer must be a JSON object of the parameters."""
     reasons: bool = True
     """Whether the model gives a reason before its numbers."""
     buffer_size: int = 20
@@ -44,19 +40,11 @@ class Asking:
     """A hint to the model: how far from good parameters to look."""
     optimum: float | None = None
     """Greatest possible value, which the prompt names. None: the prompt names none. It is part of the run's configuration."""
-    num_reasks: int = 3
-    """How often the model is asked again after an unusable answer, before a random proposal replaces it."""
-    think: Think = None
-    """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
-    model does as it does by itself."""
-    think_tokens: int | None = None
-    """Most tokens of a thought; the default is 2,048."""
 
     def __post_init__(self) -> None:
         check_choice("prompt", self.prompt, ("numeric", "semantic"))
-        for name, least in (("proposals_per_prompt", 1), ("buffer_size", 1), ("num_reasks", 0)):
-            check_int(name, getattr(self, name), least, 10_000)
-        PolicyConfig(think=self.think, think_tokens=self.think_tokens)  # checks them
+        for name in ("proposals_per_prompt", "buffer_size"):
+            check_int(name, getattr(self, name), 1, 10_000)
         if not self.search_std > 0:
             raise UsageError(f"search_std: expected a number above 0; got {self.search_std!r}.")
 
@@ -79,31 +67,31 @@ class ModelOptimiser(Optimiser):
     """Asks a language model.
 
     An answer is rejected if it has too few or too many numbers, a number out of bounds, or parameters that were tried before. The
-    model is told the reason and asked again. After `num_reasks` more rejections a random proposal replaces the answer; then its
+    model is told the reason and asked again. After three more rejections a random proposal replaces the answer; then its
     source is "random instead".
 
     Args:
         form: The form of the policy.
         seed: Seed of all random numbers.
         backend: The model.
-        asking: How the model is asked.
+        prompting: How the model is asked.
         spec: The task, which only the semantic prompt describes.
         start: Number of evaluations before the first proposal of this optimiser.
     """
 
-    def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec, *, start: int = 0) -> None:
+    def __init__(self, form: Form, seed: int, backend: Backend, prompting: Prompting, spec: TextSpec, *, start: int = 0) -> None:
         super().__init__(form, seed)
         self._backend = backend
-        self._asking = asking
+        self._prompting = prompting
         self._spec = spec
         self._start = start
         self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
         self._random = RandomOptimiser(form, seed)
-        self._shown_parameters = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
+        self._shown_parameters = _renamed(form.parameters) if prompting.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from the current prompt that have no evaluation yet. Random proposals replace unusable answers."""
-        done = (len(history) - self._start) % self._asking.proposals_per_prompt
+        done = (len(history) - self._start) % self._prompting.proposals_per_prompt
         known = history[: len(history) - done]
         if len(known) not in self._proposals:
             self._proposals = {len(known): self._ask(known, history[len(known) :])}
@@ -112,10 +100,10 @@ class ModelOptimiser(Optimiser):
     def _ask(self, history: Sequence[Evaluation], evaluated: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from one prompt. The model is not asked again for those that an earlier run has `evaluated`."""
         begin, messages = time.perf_counter(), self.messages(history)
-        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.proposals_per_prompt)]
+        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._prompting.proposals_per_prompt)]
         for draft, evaluation in zip(drafts, evaluated, strict=False):
             draft.parameters = evaluation.parameters
-        for attempt in range(self._asking.num_reasks + 1):
+        for attempt in range(_REASKS + 1):
             unanswered = [draft for draft in drafts if draft.parameters is None]
             if not unanswered:
                 break
@@ -170,24 +158,14 @@ class ModelOptimiser(Optimiser):
             }
         ]
         shown = self._shown_evaluations(history)
-        if not self._asking.conversation:
-            table = "\n".join(self._line(evaluation) for evaluation in sorted(shown, key=lambda evaluation: evaluation.value))
-            tried = f"Tried so far, the best last:\n{table}\n\n" if shown else "Nothing was tried so far.\n\n"
-            return [
-                *begin,
-                {"role": "user", "content": f"{self._task()}\n\n{tried}{self._latest(history)}{self._form_of_answer()}"},
-            ]
-        messages = [*begin, {"role": "user", "content": f"{self._task()}\n\n{self._form_of_answer()}"}]
-        for evaluation in sorted(shown, key=lambda evaluation: evaluation.index):
-            answer = evaluation.proposal.answers[-1] if evaluation.proposal.source == "model" else self._values(evaluation)
-            known = [other for other in history if other.index <= evaluation.index]
-            result = f"It gave {evaluation.value:.2f}. The best so far is {best(known).value:.2f}. Propose the next."
-            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": result}]
-        return messages
+        table = "\n".join(self._line(evaluation) for evaluation in sorted(shown, key=lambda evaluation: evaluation.value))
+        tried = f"Tried so far, the best last:\n{table}\n\n" if shown else "Nothing was tried so far.\n\n"
+        text = f"{self._task()}\n\n{tried}{self._latest(history)}{self._form_of_answer()}"
+        return [*begin, {"role": "user", "content": text}]
 
     def _shown_evaluations(self, history: Sequence[Evaluation]) -> list[Evaluation]:
         """Return the evaluations that the model is shown: the best half of the buffer, then the latest."""
-        size = self._asking.buffer_size
+        size = self._prompting.buffer_size
         if len(history) <= size:
             return list(history)
         good = sorted(history, key=lambda evaluation: -evaluation.value)[: size // 2]
@@ -198,7 +176,7 @@ class ModelOptimiser(Optimiser):
         numbers = "\n".join(
             f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown_parameters
         )
-        if self._asking.prompt == "numeric":
+        if self._prompting.prompt == "numeric":
             text = f"Find the greatest value of a function f of {len(self._shown_parameters)} numbers:\n{numbers}"
         else:
             text = (
@@ -207,12 +185,12 @@ class ModelOptimiser(Optimiser):
                 f"Actions:\n{self._spec.describe_actions()}\n{self.form.formula()}\n\nIts parameters:\n{numbers}\n"
                 "The value of parameters is the mean return of several episodes."
             )
-        if self._asking.optimum is not None:
-            text += f"\nThe greatest possible value is {self._asking.optimum:g}."
-        return f"{text}\nHint: look about {self._asking.search_std:g} away from good ones, or where nothing was tried yet."
+        if self._prompting.optimum is not None:
+            text += f"\nThe greatest possible value is {self._prompting.optimum:g}."
+        return f"{text}\nHint: look about {self._prompting.search_std:g} away from good ones, or where nothing was tried yet."
 
     def _meaning(self, parameter: Parameter) -> str:
-        return f", {parameter.meaning}" if self._asking.prompt == "semantic" else ""
+        return f", {parameter.meaning}" if self._prompting.prompt == "semantic" else ""
 
     def _values(self, evaluation: Evaluation) -> str:
         return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown_parameters, evaluation.parameters, strict=True))
@@ -222,7 +200,7 @@ class ModelOptimiser(Optimiser):
 
     def _latest(self, history: Sequence[Evaluation]) -> str:
         """Return summaries of the latest and the best episodes, for the semantic prompt."""
-        if self._asking.prompt == "numeric" or not history:
+        if self._prompting.prompt == "numeric" or not history:
             return ""
         latest, top = history[-1], best(history)
         text = f"The latest ({self._line(latest)}): {latest.summary[:_SUMMARY_LENGTH]}.\n"
@@ -231,29 +209,24 @@ class ModelOptimiser(Optimiser):
     def _form_of_answer(self) -> str:
         names = [parameter.name for parameter in self._shown_parameters]
         whole = " Whole numbers." if all(parameter.whole for parameter in self._shown_parameters) else ""
-        if self._asking.structured:
-            keys = ", ".join(f'"{name}": …' for name in names)
-            reason = '"reason": "one short sentence", ' if self._asking.reasons else ""
-            return f"Propose new numbers, as a JSON object: {{{reason}{keys}}}.{whole}"
-        reason = "Say why in one short sentence, and then" if self._asking.reasons else "Answer only with"
-        return f"Propose new numbers. {reason} {', '.join(f'{name}=…' for name in names)}.{whole}"
+        keys = ", ".join(f'"{name}": …' for name in names)
+        reason = '"reason": "one short sentence", ' if self._prompting.reasons else ""
+        return f"Propose new numbers, as a JSON object: {{{reason}{keys}}}.{whole}"
 
     def _request(self, messages: Sequence[Message], index: int, attempt: int) -> Request:
         draws = generator(self.seed, "model", index).integers(2**31, size=attempt + 1)
         return Request(
             tuple(messages),
-            schema=self._schema() if self._asking.structured else None,
+            schema=self._schema(),
             max_tokens=20
             + 14 * len(self._shown_parameters)
-            + (70 if self._asking.reasons else 0),  # the numbers, and a short reason
+            + (70 if self._prompting.reasons else 0),  # the numbers, and a short reason
             temperature=1.0,
             seed=int(draws[attempt]),
-            think=self._asking.think,
-            think_tokens=self._asking.think_tokens,
         )
 
     def _schema(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._asking.reasons else {}
+        fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._prompting.reasons else {}
         for parameter in self._shown_parameters:
             kind = "integer" if parameter.whole else "number"
             limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)

@@ -1,4 +1,4 @@
-"""Optimisers that propose parameters: random, zero, a list, CMA-ES, a Gaussian process, or two of them in turn."""
+"""Optimisers that propose parameters: random, zero, CMA-ES, a Gaussian process, or two of them in turn."""
 
 from __future__ import annotations
 
@@ -71,29 +71,6 @@ class ZeroOptimiser(Optimiser):
         """Return zeros, as many as `RandomOptimiser` proposes at once."""
         zeros = tuple(np.clip(np.zeros(len(self.form.low)), self.form.low, self.form.high).tolist())
         return [Proposal(zeros, "zero")] * RandomOptimiser.ahead
-
-
-class ScriptedOptimiser(Optimiser):
-    """Proposes the rows of a list.
-
-    Args:
-        form: The form of the policy.
-        script: The parameters of each proposal.
-    """
-
-    def __init__(self, form: Form, script: Sequence[Sequence[float]]) -> None:
-        super().__init__(form, 0)
-        for i, row in enumerate(script):
-            if len(row) != len(form.parameters):
-                raise UsageError(f"proposals: expected {len(form.parameters)} numbers in each row; got {len(row)} in row {i}.")
-        self._script = [tuple(float(value) for value in row) for row in script]
-
-    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the rest of the list."""
-        rest = self._script[len(history) :]
-        if not rest:
-            raise UsageError(f"proposals: expected one for each evaluation; the list ends after {len(self._script)}.")
-        return [Proposal(row, "scripted") for row in rest]
 
 
 class CmaOptimiser(Optimiser):

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gym_text.errors import UsageError
 from gym_text_policies.files.json_data import check_json
 from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.search.evaluate import Rollout
@@ -24,8 +23,8 @@ class Proposal:
     parameters: tuple[float, ...]
     """The values to try, in the order of the policy's names."""
     source: str
-    """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` is a random proposal in place of unusable answers;
-    ``loaded`` is a proposal of an earlier search."""
+    """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` is a random proposal in place of unusable
+    answers."""
     reason: str | None = None
     """The reason that the model gave."""
     answers: tuple[str, ...] = ()
@@ -136,21 +135,6 @@ class Found:
     def best(self) -> Evaluation:
         """The evaluation of greatest value."""
         return best(self.evaluations)
-
-
-def load_evaluations(folder: str | Path, names: Sequence[str]) -> list[Evaluation]:
-    """Return the evaluations of an earlier run.
-
-    Raises:
-        UsageError: If the folder has no evaluations, or they have another number of parameters.
-    """
-    if not (Path(folder) / EvaluationStore.file_name).is_file():
-        raise UsageError(f"{folder}: expected the folder of an earlier search, with {EvaluationStore.file_name}; there is none.")
-    evaluations = EvaluationStore(folder).evaluations()
-    for evaluation in evaluations:
-        if (count := len(evaluation.parameters)) != len(names):
-            raise UsageError(f"{folder}: expected evaluations of {len(names)} parameters ({', '.join(names[:6])}); got {count}.")
-    return evaluations
 
 
 def best(history: Sequence[Evaluation]) -> Evaluation:

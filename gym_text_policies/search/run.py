@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
@@ -24,11 +23,10 @@ from gym_text_policies.search.optimisers import (
     GpOptimiser,
     Optimiser,
     RandomOptimiser,
-    ScriptedOptimiser,
     SequentialOptimiser,
     ZeroOptimiser,
 )
-from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, Proposal, best, load_evaluations, summarise
+from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, best, summarise
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with this evaluation and the best so far."""
@@ -47,8 +45,7 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         PolicyError: If the model or its provider fails; the run folder keeps finished evaluations.
     """
     with ExitStack() as stack:
-        engine = stack.enter_context(config.make_engine()) if config.engine == "ray" else None
-        evaluator = stack.enter_context(closing(Evaluator(config.task, workers=config.workers, engine=engine)))
+        evaluator = stack.enter_context(closing(Evaluator(config.task, workers=config.workers)))
         optimiser = make_optimiser(config, evaluator, backend)
         if not config.folder:
             return _loop(config, evaluator, optimiser, None, watch)
@@ -64,7 +61,7 @@ def _loop(
     quantities = [q.name for key in evaluator.form.keys for q in evaluator.spec.fields[key].quantities]
     while len(history) < config.evaluations:
         proposals = optimiser.propose(history)[: min(evaluator.at_once, config.evaluations - len(history))]
-        keep = (store is not None and config.trajectories) or "model" in config.stages
+        keep = store is not None or "model" in config.stages
         for proposal, rollouts in zip(proposals, evaluator([p.parameters for p in proposals], keep=keep), strict=True):
             evaluation = Evaluation(
                 len(history),
@@ -75,8 +72,7 @@ def _loop(
                 summarise(rollouts, quantities) if keep else "",
             )
             if store is not None:
-                if config.trajectories:
-                    save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
+                save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
                 store.append(evaluation)
             history.append(evaluation)
             if top is None or evaluation.value > top.value:
@@ -96,15 +92,7 @@ def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend 
     for index, name in enumerate(config.stages):
         optimisers.append(_stage(name, config, evaluator, backend, config.takes_over_at if index else start))
     optimiser = optimisers[0] if len(optimisers) == 1 else SequentialOptimiser(optimisers[0], optimisers[1], config.takes_over_at)
-    if not start:
-        return optimiser
-    names = [parameter.name for parameter in evaluator.form.parameters]
-    if not config.warmup_folder:
-        return SequentialOptimiser(RandomOptimiser(evaluator.form, config.seed), optimiser, start)
-    earlier = load_evaluations(config.warmup_folder, names)[:start]
-    if len(earlier) < start:
-        raise UsageError(f"warmup_folder: expected {start} evaluations in {config.warmup_folder}; it has {len(earlier)}.")
-    return SequentialOptimiser(_Loaded(evaluator, earlier), optimiser, start)
+    return SequentialOptimiser(RandomOptimiser(evaluator.form, config.seed), optimiser, start) if start else optimiser
 
 
 def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backend | None, start: int) -> Optimiser:
@@ -116,30 +104,7 @@ def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backe
         return CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)
     if name == "gp":
         return GpOptimiser(form, seed, start=start)
-    if name == "scripted":
-        return ScriptedOptimiser(form, _script(config.proposals, [parameter.name for parameter in form.parameters]))
     return RandomOptimiser(form, seed) if name == "random" else ZeroOptimiser(form, seed)
-
-
-class _Loaded(Optimiser):
-    """Proposes the parameters of an earlier search in their order."""
-
-    def __init__(self, evaluator: Evaluator, earlier: Sequence[Evaluation]) -> None:
-        super().__init__(evaluator.form, 0)
-        self._earlier = earlier
-
-    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        return [Proposal(evaluation.parameters, "loaded") for evaluation in self._earlier[len(history) :]]
-
-
-def _script(path: str, names: Sequence[str]) -> list[list[float]]:
-    """Return the proposals in a JSON file, or those in the folder of a search."""
-    if Path(path).is_dir():
-        return [list(evaluation.parameters) for evaluation in load_evaluations(path, names)]
-    try:
-        return [[float(value) for value in row] for row in json.loads(Path(path).read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise UsageError(f"proposals: expected a JSON file with a list of lists of numbers; {path}: {error}.") from error
 
 
 def trajectory_path(folder: Path, index: int) -> Path:

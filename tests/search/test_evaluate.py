@@ -16,7 +16,7 @@ from gym_text_policies.search.run import trajectory_path
 
 @pytest.mark.parametrize("env_id", [CAR, "CartPole-v1", "LunarLanderLLM-v2", "FrozenLake-v1"])
 def test_the_value_is_the_return_of_the_policy_in_the_one_loop(env_id, tmp_path):
-    settings = config(environment=env_id, evaluations=3, folder=str(tmp_path), pictures=False)
+    settings = config(environment=env_id, evaluations=3, folder=str(tmp_path))
     found = search(settings)
     env = make_environment(env_id, max_episode_steps=200)
     policy = load_policy(str(tmp_path / "policy.json"), env)
@@ -32,7 +32,7 @@ def test_what_gymnasium_has_registered_with_other_dynamics_is_stepped():
     gym.register("SwiftCar-v0", "gymnasium.envs.classic_control:Continuous_MountainCarEnv", 200, kwargs={"goal_velocity": 0.01})
     gym.register("SameCar-v0", "gymnasium.envs.classic_control:Continuous_MountainCarEnv", max_episode_steps=150)
     try:
-        swift, same = (Evaluator(config(environment=name, max_episode_steps=None).task) for name in ("SwiftCar-v0", "SameCar-v0"))
+        swift, same = (Evaluator(config(environment=name, max_episode_steps=0).task) for name in ("SwiftCar-v0", "SameCar-v0"))
         assert (swift.at_once, same.at_once > 1) == (1, True)
         (idle,) = same([(0.0, 0.0, 0.0)], keep=False)
         assert {rollout.length for rollout in idle} == {150}

@@ -1,6 +1,5 @@
 """A search: its run folder, its configuration and its command."""
 
-import itertools
 import json
 import math
 import shlex
@@ -13,15 +12,14 @@ import pytest
 from searches import CAR, config
 
 from gym_text import UsageError
-from gym_text_policies import ScriptedBackend, cli, load_policy, rollout
-from gym_text_policies.environments import environment_maker, make_environment
+from gym_text_policies import cli, load_policy
+from gym_text_policies.environments import make_environment
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.search.evaluate import Evaluator
 
 
 def test_a_killed_search_goes_on_without_repeating(tmp_path):
-    options = ["--optimiser", "random", "--environment", "CartPole-v1", "--num-rollouts", "5", "--no-pictures", "--folder"]
+    options = ["--optimiser", "random", "--environment", "CartPole-v1", "--num-rollouts", "5", "--folder"]
     command = [sys.executable, "-m", "gym_text_policies.cli", "search", *options, str(tmp_path / "a"), "--evaluations"]
     process = subprocess.Popen([*command, "100000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     log = tmp_path / "a" / "evaluations.jsonl"
@@ -48,8 +46,8 @@ def test_a_killed_search_goes_on_without_repeating(tmp_path):
 def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     (tmp_path / "search.yaml").write_text(
-        f"environment: {CAR}\noptimiser: random then cma\nevaluations: 12\nbounds: [-7, 7]\nbias: false\nnum_rollouts: 2\n"
-        f"max_episode_steps: 150\nfolder: {tmp_path / 'run'}\n"
+        f"environment: {CAR}?max_episode_steps=150\noptimiser: random then cma\nevaluations: 12\nbounds: [-7, 7]\nbias: false\n"
+        f"num_rollouts: 2\nfolder: {tmp_path / 'run'}\n"
     )
     assert cli.main(["search", str(tmp_path / "search.yaml"), "--evaluations", "14"]) == 0
     printed = capsys.readouterr().out
@@ -57,11 +55,11 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     for name in ("returns.png", "path.png", "trajectory.png", "best.gif"):
         assert (tmp_path / "run" / "pictures" / name).stat().st_size > 1000
     record = json.loads((tmp_path / "run" / "policy.json").read_text())
-    assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == CAR
+    assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == f"{CAR}?max_episode_steps=150"
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["bounds"] == [-7, 7] and "optimum" not in stored
     words = shlex.split(printed.partition("Evaluate the best policy: gym-text ")[2].splitlines()[0])
-    assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", CAR]
+    assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", f"{CAR}?max_episode_steps=150"]
     assert cli.main([*words, "--episodes", "1", "--folder", str(tmp_path / "bench")]) == 0
     assert "policy.json" in capsys.readouterr().out
 
@@ -73,7 +71,6 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
         (["--optimiser", "cmaes"], "Did you mean 'cma'"),
         (["--optimiser", "model then cma then gp"], "expected one, or two"),
         (["--bounds", "3", "-3"], "bounds: expected the least"),
-        (["--optimiser", "scripted"], "proposals: expected a JSON file"),
         (["--environment", "BabyAIText-v0", "--optimiser", "random"], "whose observation has numbers"),
         (["missing.yaml"], "expected a YAML file"),
     ],
@@ -111,27 +108,9 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path):
         search(config(folder=str(tmp_path), num_rollouts=4))
 
 
-def test_a_folder_of_an_earlier_release_goes_on(tmp_path):
-    said = itertools.count()
-    model = ScriptedBackend(lambda request: f"{next(said) / 10} 1 2")
-    options = {"optimiser": "model", "folder": str(tmp_path), "num_reasks": 1, "proposals_per_prompt": 2}
-    search(config(**options, evaluations=4), backend=model)
-    path = tmp_path / "config.json"
-    stored = json.loads(path.read_text()) | {"sigma": 0.0, "temperature": 1.0, "max_tokens": None}
-    for new, old in {"num_reasks": "retries", "proposals_per_prompt": "batch", "warmup_evaluations": "warmup_episodes"}.items():
-        stored[old] = stored.pop(new)
-    path.write_text(json.dumps(stored))
-    assert len(search(config(**options, evaluations=6), backend=model).evaluations) == 6 == next(said)
-    with pytest.raises(UsageError, match="these keys differ: num_reasks: stored 1, given 2"):
-        search(config(**options | {"num_reasks": 2}), backend=model)
-    path.write_text(json.dumps(stored | {"temperature": 0.5}))
-    with pytest.raises(UsageError, match=r"these keys differ: temperature: stored 0\.5"):
-        search(config(**options), backend=model)
-
-
 def test_a_policy_of_another_environment_is_refused(tmp_path):
     search(config(folder=str(tmp_path), evaluations=1))
-    with pytest.raises(UsageError, match=f"expected a policy for CartPole-v1.*found on '{CAR}'"):
+    with pytest.raises(UsageError, match=f"expected a policy for CartPole-v1.*found on '{CAR}"):
         load_policy(str(tmp_path / "policy.json"), make_environment("CartPole-v1"))
     whole = json.loads((tmp_path / "policy.json").read_text())
     broken = [
@@ -161,26 +140,8 @@ def test_a_stored_evaluation_of_other_values_is_named(tmp_path, old, new):
         search(config(folder=str(tmp_path), evaluations=2))
 
 
-@pytest.mark.parametrize(
-    "words", ["max_episode_steps: 0", "bounds: [.nan, 1]", "bounds: [-.inf, .inf]", "search_std: .nan", "workers: -1"]
-)
+@pytest.mark.parametrize("words", ["bounds: [.nan, 1]", "bounds: [-.inf, .inf]", "search_std: .nan", "workers: -1"])
 def test_odd_numbers_are_one_sentence(tmp_path, words):
     (tmp_path / "s.yaml").write_text(words)
     with pytest.raises(UsageError, match=f"{words.partition(':')[0]}: expected"):
         read_settings(SearchConfig, tmp_path / "s.yaml")
-
-
-@pytest.mark.parametrize("environment", ["CartPole-v1", "FrozenLake-v1", "LunarLanderLLM-v2", "MountainCarContinuous-v0"])
-def test_rollout_has_the_returns_of_searchs_loop(environment, tmp_path):
-    settings = SearchConfig(
-        environment=environment, optimiser="random", evaluations=2, num_rollouts=3, folder=str(tmp_path / "run")
-    )
-    parameters = search(settings).policy["parameters"]
-    ((*played,),) = Evaluator(settings.task)([tuple(parameters.values())])
-    make = environment_maker(environment, **({"fold": "train"} if environment == "LunarLanderLLM-v2" else {}))
-    with make() as env:
-        policy = load_policy(str(tmp_path / "run" / "policy.json"), env)
-    episodes = {episode.seed: episode for episode in rollout(make, policy, settings.task.seeds)}
-    assert [(one.total_reward, one.length) for one in played] == [
-        (episodes[one.seed].total_reward, episodes[one.seed].length) for one in played
-    ]

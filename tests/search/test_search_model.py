@@ -8,7 +8,7 @@ from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend
 from gym_text_policies.search import search
 from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.search.model import Asking, ModelOptimiser
+from gym_text_policies.search.model import ModelOptimiser, Prompting
 from gym_text_policies.search.records import EvaluationStore
 
 
@@ -37,15 +37,15 @@ def test_a_model_is_shown_what_was_tried_and_its_words_are_kept():
 
 
 def test_answers_that_cannot_be_used_are_asked_again_counted_and_replaced():
-    answers = ["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"]
-    found, requests = asked(answers, evaluations=2, num_reasks=2)
+    answers = ["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "1 2 3", "nothing"]
+    found, requests = asked(answers, evaluations=2)
     first, second = (evaluation.proposal for evaluation in found.evaluations)
     assert first.parameters == (1, 2, 3) and first.source == "model" and len(first.rejections) == 2
-    assert second.source == "random instead" and len(second.rejections) == 3 and second.reason is None
+    assert second.source == "random instead" and len(second.rejections) == 4 and second.reason is None
     assert "tried before" in second.rejections[0] and all(-6 <= value <= 6 for value in second.parameters)
     assert "p1 = 9 is not from -6 to 6" in requests[1].messages[-1]["content"]
     assert requests[1].messages[-2] == {"role": "assistant", "content": "p1=9, p2=0, p3=0"}
-    again, _ = asked(answers, evaluations=2, num_reasks=2)
+    again, _ = asked(answers, evaluations=2)
     assert tried(again) == tried(found)
 
 
@@ -70,7 +70,7 @@ def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path)
         rng = np.random.default_rng(request.seed)
         return "2 2 2" if rng.random() < 0.3 else " ".join(f"{value:.3f}" for value in rng.uniform(-7, 6, size=3))
 
-    options = {"evaluations": 9, "proposals_per_prompt": 4, "warmup_evaluations": 1, "num_reasks": 2}
+    options = {"evaluations": 9, "proposals_per_prompt": 4, "warmup_evaluations": 1}
     whole, requests = asked(script, **options)
     prompts = [request.messages for request in requests if len(request.messages) == 2]
     assert len(prompts) == 8 and len(set(map(str, prompts))) == 2
@@ -84,21 +84,11 @@ def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path)
         config(optimiser="model", proposals_per_prompt=0)
 
 
-def test_a_conversation_grows_by_a_turn():
-    _, requests = asked(["1 2 3", "2 3 4", "3 4 5"], conversation=True)
-    messages = [request.messages for request in requests]
-    assert messages[2][: len(messages[1]) - 1] == messages[1][:-1]
-    assert [m["role"] for m in messages[2]] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert messages[2][4]["content"] == "2 3 4" and "It gave" in messages[2][5]["content"]
-
-
 def test_structured_answers_have_a_schema_within_the_bounds():
     _, requests = asked(["1 2 3"], evaluations=1)
     schema = requests[0].schema
     assert list(schema["properties"]) == ["reason", "p1", "p2", "p3"] == schema["required"]
     assert (schema["properties"]["p1"]["minimum"], schema["properties"]["p1"]["maximum"]) == (-6, 6)
-    _, plain = asked(["1 2 3"], evaluations=1, structured=False, reasons=False)
-    assert plain[0].schema is None
     table, lake = asked(["0 " * 16], evaluations=1, environment="FrozenLake-v1")
     assert lake[0].schema["properties"]["p1"] == {"type": "integer", "minimum": 0, "maximum": 3}
     assert table.evaluations[0].parameters == (0,) * 16
@@ -107,7 +97,7 @@ def test_structured_answers_have_a_schema_within_the_bounds():
 def test_the_buffer_keeps_the_best_and_the_latest():
     history = search(config(evaluations=12)).evaluations
     evaluator = Evaluator(config().task)
-    optimiser = ModelOptimiser(evaluator.form, 0, ScriptedBackend([""]), Asking(buffer_size=4), evaluator.spec)
+    optimiser = ModelOptimiser(evaluator.form, 0, ScriptedBackend([""]), Prompting(buffer_size=4), evaluator.spec)
     shown = optimiser.messages(history)[-1]["content"]
     ranked = sorted(history, key=lambda e: -e.value)
     wanted = [*ranked[:2], *[e for e in reversed(history) if e not in ranked[:2]][:2]]
@@ -133,16 +123,8 @@ def test_what_a_provider_refuses_ends_the_run_and_the_next_goes_on(tmp_path):
 
 def test_parameters_are_never_read_from_a_thought():
     answers = ["<think>p1=1, p2=1, p3=1</think>p1=2, p2=2, p3=2", "<think>[3, 3, 3] or", "[4, 4, 4]</think>[5, 5, 5]"]
-    found, requests = asked(answers, evaluations=2, think="low", think_tokens=50)
+    found, _ = asked(answers, evaluations=2)
     first, second = (evaluation.proposal for evaluation in found.evaluations)
     assert (first.parameters, second.parameters) == ((2, 2, 2), (5, 5, 5))
     assert first.thoughts == ("p1=1, p2=1, p3=1",) and first.answers == ("p1=2, p2=2, p3=2",)
     assert second.rejections == ("No answer followed the thought; think in fewer words.",) and second.tokens_reasoning > 0
-    assert {(request.think, request.think_tokens) for request in requests} == {("low", 50)}
-
-
-def test_a_search_without_settings_of_thoughts_has_the_identity_of_earlier_searches():
-    assert not {"think", "think_tokens"} & config(optimiser="model").identity().keys()
-    assert config(optimiser="model", think=False).identity()["think"] is False
-    with pytest.raises(UsageError, match="think_tokens: expected"):
-        config(optimiser="model", think_tokens=-1)
