@@ -149,11 +149,11 @@ CHANGES = {
     "a level twice": (lambda data: data["worlds"]["GoTo"]["episodes"].append(first(data)), "levels from 0 to 9, in order"),
     "other levels": (lambda data: data["worlds"]["GoTo"].update(digest="0" * 16), "expected the digest"),
     "another panel": (lambda data: data.update(panel=9), "expected version 1, which this package has; got 9"),
-    "an unknown key": (lambda data: first(data).update(note="hi"), r"expected the keys level, .*; unknown: 'note'\.$"),
-    "a missing key": (lambda data: data.pop("versions"), r"; missing: 'versions'\.$"),
-    "a negative length": (lambda data: first(data).update(length=-1), "a whole number from 0"),
+    "an unknown key": (lambda data: first(data).update(note="hi"), "got an unknown key 'note'"),
+    "a missing key": (lambda data: data.pop("versions"), "expected the key 'versions'; it is missing"),
+    "a negative length": (lambda data: first(data).update(length=-1), "length: expected an integer from 0"),
     "markup in the name": (lambda data: data.update(name="<script>"), "name: expected a text like"),
-    "an unknown outcome": (lambda data: first(data).update(outcome="great"), "outcome: expected one of won, lost"),
+    "an unknown outcome": (lambda data: first(data).update(outcome="great"), "outcome: expected one of 'won', 'lost'"),
 }
 
 
@@ -162,16 +162,6 @@ def test_a_result_file_that_was_changed_is_refused_with_the_reason(played, what)
     change, reason = CHANGES[what]
     with pytest.raises(RunError, match=reason):
         verify(changed(played[0] / "random-small-Sokoban-GoTo.json", change))
-
-
-def test_a_file_of_another_kind_is_answered_with_all_keys_that_are_missing_and_all_that_are_unknown(tmp_path):
-    table = {"config": {}, "labels": {}, "rows": [], "settings": {}, "versions": {}, **{f"row {n}": {} for n in range(30)}}
-    (tmp_path / "table.json").write_text(json.dumps(table))
-    with pytest.raises(RunError) as refused:
-        verify(tmp_path / "table.json")
-    missing, unknown = re.search(r"; missing: (.*); unknown: (.*)\.$", str(refused.value)).groups()
-    assert missing == "'panel', 'size', 'name', 'made', 'worlds', 'table'"
-    assert unknown.startswith("'config', 'labels', 'rows', 'row 0', ") and unknown.endswith("'row 16', and 13 more")
 
 
 def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(played):

@@ -6,27 +6,32 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_int
 from gym_text.spec import TextSpec
+from gym_text_policies.experiments.settings import build
+from gym_text_policies.experiments.yaml_files import from_plain
 from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.run.panel.reference import Reference
 from gym_text_policies.run.panel.scores import scores
-from gym_text_policies.run.panel.worlds import SIZES, Panel, Size
+from gym_text_policies.run.panel.worlds import Panel, Size
 
 MOST_BYTES = 20_000_000
 """Most bytes of a result file; a full one has about three million."""
-_NAME = re.compile(r"[\w .,:;+/()=%†-]{1,100}", re.ASCII)
-"""A policy's name. It stands in tables and on web pages, so that it has no markup."""
-_DIGEST = re.compile(r"[0-9a-f]{16}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?")
+_NAME = r"[\w .,:;+/()=%†-]{1,100}"
+"""Pattern of a policy's name. It stands in tables and on web pages, so that it has no markup."""
+_HASH = r"[0-9a-f]{16}"
+_MOST_MISTAKES = 20
+"""Most mistakes of a file that are named."""
+_MOST_SHOWN = 300
+"""Most characters of one of them. A file may come from anybody."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,17 @@ class EpisodeResult:
     """Each action by its index in the sorted names of the valid actions, or by its name if it is none of them."""
     prompts: str | None
     """Hash of all prompts of the episode; None if no language model was asked."""
+
+    def __post_init__(self) -> None:
+        for name in ("level", "length", "invalid"):
+            check_int(name, getattr(self, name), 0, 1_000_000)
+        for action in self.actions:
+            if not isinstance(action, str):
+                check_int("actions", action, 0, 1_000_000)
+        if not is_finite(self.total_reward):
+            raise UsageError(f"total_reward: expected a finite number; got {self.total_reward!r}.")
+        if self.prompts is not None:
+            _check_text("prompts", self.prompts, _HASH)
 
     @classmethod
     def of(cls, episode: Episode, spec: TextSpec) -> EpisodeResult:
@@ -68,8 +84,8 @@ class EpisodeResult:
 
 
 @dataclass(frozen=True)
-class WorldResult:
-    """The episodes in one world."""
+class _WorldHead:
+    """What a file says of a world before its episodes."""
 
     environment: str
     """Name of the environment."""
@@ -77,6 +93,15 @@ class WorldResult:
     """One digest of the levels that were played, computed before they were played."""
     policy: Mapping[str, Any]
     """The resolved configuration of the policy."""
+
+    def __post_init__(self) -> None:
+        _check_text("digest", self.digest, _HASH)
+
+
+@dataclass(frozen=True)
+class WorldResult(_WorldHead):
+    """The episodes in one world."""
+
     episodes: tuple[EpisodeResult, ...]
 
     @property
@@ -86,8 +111,8 @@ class WorldResult:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A policy in the panel."""
+class _Head:
+    """What a file says before its worlds."""
 
     panel: int
     """Version of the panel."""
@@ -100,6 +125,16 @@ class Result:
     """The settings that the user gave; of each world if they differ."""
     versions: Mapping[str, str]
     """Versions of packages."""
+
+    def __post_init__(self) -> None:
+        _check_text("name", self.name, _NAME)
+        _check_text("made", self.made, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?")
+
+
+@dataclass(frozen=True)
+class Result(_Head):
+    """A policy in the panel."""
+
     worlds: Mapping[str, WorldResult]
 
     @property
@@ -151,7 +186,7 @@ class Result:
 
 def check_name(name: str) -> None:
     """Raise `UsageError` if `read_result` would refuse the name of a policy."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name, re.ASCII):
         raise UsageError(
             f"row {name!r}: expected at most 100 letters, digits, spaces and characters of .,:;+/()=%†- as its name in result "
             "files. Give it a short name in a file of --plan, as in 'mine: {model: MODEL, mode: choose}'."
@@ -177,113 +212,42 @@ def read_result(path: Path) -> tuple[Result, Any]:
         raise UsageError(f"{path}: expected at most {MOST_BYTES:,} bytes; it has {path.stat().st_size:,}.")
     try:
         data = json.loads(path.read_bytes().decode("utf-8"))
-        entries = _entries("the file", data, [*(field.name for field in dataclasses.fields(Result)), "table"])
-        return _result(entries), entries["table"]
+        head, parts = _split("the file", data, ("worlds", "table"))
+        worlds = {name: _world(f"worlds.{name}.", world) for name, world in _split("worlds", parts["worlds"], ())[0].items()}
+        return Result(**vars(build(_Head, from_plain(head))), worlds=worlds), parts["table"]
     except (ValueError, RecursionError) as error:
+        mistakes = [line[:_MOST_SHOWN] for line in (str(error) or "too many levels of brackets").splitlines()]
+        more = [f"and {len(mistakes) - _MOST_MISTAKES} more"] if len(mistakes) > _MOST_MISTAKES else []
         raise UsageError(
             f"{path}: expected a result file of the panel, as `gym-text panel` writes into the folder results of its run folder; "
-            f"{error or 'too many levels of brackets'}"
+            + "\n".join([*mistakes[:_MOST_MISTAKES], *more])
         ) from None
 
 
-def _result(data: Mapping[str, Any]) -> Result:
-    worlds = {str(name): _world(f"worlds.{name}", world) for name, world in _mapping("worlds", data["worlds"], 100).items()}
-    versions = {name: _text(f"versions.{name}", value) for name, value in _mapping("versions", data["versions"], 100).items()}
-    return Result(
-        _whole("panel", data["panel"]),
-        _one_of("size", data["size"], SIZES),
-        _matching("name", data["name"], _NAME),
-        _matching("made", data["made"], _DATE),
-        _mapping("settings", data["settings"], 200),
-        versions,
-        worlds,
-    )
-
-
 def _world(where: str, data: Any) -> WorldResult:
-    entries = _entries(where, data, [field.name for field in dataclasses.fields(WorldResult)])
-    episodes = _list(f"{where}.episodes", entries["episodes"], 10_000)
-    return WorldResult(
-        _text(f"{where}.environment", entries["environment"]),
-        _matching(f"{where}.digest", entries["digest"], _DIGEST),
-        _mapping(f"{where}.policy", entries["policy"], 200),
-        tuple(_episode(f"{where}.episodes[{number}]", episode) for number, episode in enumerate(episodes)),
-    )
+    head, parts = _split(where[:-1], data, ("episodes",))
+    if not isinstance(parts["episodes"], list):
+        raise UsageError(f"{where}episodes: expected a list; got {parts['episodes']!r}.")
+    episodes = [build(EpisodeResult, from_plain(one), f"{where}episodes[{n}].") for n, one in enumerate(parts["episodes"])]
+    return WorldResult(**vars(build(_WorldHead, from_plain(head), where)), episodes=tuple(episodes))
 
 
-def _episode(where: str, data: Any) -> EpisodeResult:
-    entries = _entries(where, data, [field.name for field in dataclasses.fields(EpisodeResult)])
-    outcome = _one_of(f"{where}.outcome", entries["outcome"], get_args(Outcome))
-    actions = _list(f"{where}.actions", entries["actions"], 10_000)
-    if not is_finite(entries["total_reward"]):
-        raise _unfit(f"{where}.total_reward", "a number", entries["total_reward"])
-    prompts = entries["prompts"]
-    return EpisodeResult(
-        _whole(f"{where}.level", entries["level"]),
-        float(entries["total_reward"]),
-        _whole(f"{where}.length", entries["length"]),
-        outcome,
-        _whole(f"{where}.invalid", entries["invalid"]),
-        tuple(a if isinstance(a, str) else _whole(f"{where}.actions", a) for a in actions),
-        None if prompts is None else _matching(f"{where}.prompts", prompts, _DIGEST),
-    )
-
-
-def _unfit(where: str, expected: str, value: Any) -> ValueError:
-    return ValueError(f"{where}: expected {expected}; got {str(value)[:60]!r}.")
-
-
-def _entries(where: str, value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return a mapping that has exactly these keys."""
-    entries: dict[str, Any] = _mapping(where, value, 1000)
-    if wrong := other_keys(entries, names):
-        raise ValueError(f"{where}: expected the keys {', '.join(names)}; {wrong}.")
-    return entries
+def _split(where: str, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a mapping without the keys of these names, and those alone."""
+    if not isinstance(data, dict):
+        raise UsageError(f"{where}: expected a mapping; got {data!r}.")
+    if wrong := other_keys({name: data[name] for name in names if name in data}, names):
+        raise UsageError(f"{where}: expected the keys {', '.join(names)} as well; {wrong}.")
+    return {name: part for name, part in data.items() if name not in names}, {name: data[name] for name in names}
 
 
 def other_keys(entries: Mapping[str, Any], names: Collection[str]) -> str:
     """Return which keys are missing and which are unknown; empty if there are none. The keys may come from anybody."""
     missing, unknown = [name for name in names if name not in entries], [key for key in entries if key not in names]
-    return "; ".join(f"{what}: {_listed(keys)}" for what, keys in (("missing", missing), ("unknown", unknown)) if keys)
+    wrong = (("missing", missing), ("unknown", unknown))
+    return "; ".join(f"{what}: {', '.join(repr(key[:60]) for key in keys[:_MOST_MISTAKES])}" for what, keys in wrong if keys)
 
 
-def _listed(keys: Sequence[str], most: int = 20) -> str:
-    more = [f"and {len(keys) - most} more"] if len(keys) > most else []
-    return ", ".join([*(repr(key[:60]) for key in keys[:most]), *more])
-
-
-def _checker(kind: type[Any], words: str) -> Callable[[str, Any, int], Any]:
-    def check(where: str, value: Any, most: int) -> Any:
-        if not isinstance(value, kind) or len(value) > most:
-            raise _unfit(where, f"{words} of at most {most:,} entries", value)
-        return value
-
-    return check
-
-
-_mapping = _checker(dict, "a mapping")
-_list = _checker(list, "a list")
-
-
-def _whole(where: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= 1_000_000:
-        raise _unfit(where, "a whole number from 0 to 1,000,000", value)
-    return value
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 300:
-        raise _unfit(where, "a text of at most 300 characters", value)
-    return value
-
-
-def _matching(where: str, value: Any, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _unfit(where, f"a text like {pattern.pattern}", value)
-    return value
-
-
-def _one_of(where: str, value: Any, choices: Iterable[Any]) -> Any:
-    if value not in tuple(choices):
-        raise _unfit(where, f"one of {', '.join(choices)}", value)
-    return value
+def _check_text(name: str, text: str, pattern: str) -> None:
+    if not re.fullmatch(pattern, text, re.ASCII):
+        raise UsageError(f"{name}: expected a text like {pattern}; got {text[:60]!r}.")
