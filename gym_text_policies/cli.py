@@ -39,9 +39,9 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
     """Run a command; return the exit status."""
     from gym_text.errors import GymTextError
     from gym_text_policies.backends.threads import settle_threads
-    from gym_text_policies.experiments.settings import read_settings
     from gym_text_policies.files.safe_files import check_characters
-    from gym_text_policies.sections import with_sections
+    from gym_text_policies.settings.from_file import read_settings
+    from gym_text_policies.settings.sections import with_sections
 
     config: Any = None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,42 +19,31 @@ _MOST = 2000
 """Most characters of all arguments together."""
 
 
-def import_modules(names: Iterable[str]) -> None:
-    """Import the modules that the user names, so that their environments are registered.
-
-    Raises:
-        UsageError: If one cannot be imported.
-    """
-    for name in names:
-        import_module(name, f"import {name!r}: expected a module")
-
-
-def remake_environment(record: Mapping[str, Any], *, imports: Iterable[str] = (), **arguments: Any) -> gym.Env[Any, Any]:
-    """Make the environment of a stored episode, without the wrappers of its policy. Only `imports` are imported.
+def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
+    """Make the environment of a stored episode, without the wrappers of its policy. No module is imported for it.
 
     Args:
         record: ``episode.environment``.
-        imports: Modules whose environments may be made beside those that ship.
         arguments: More keyword arguments, such as `render_mode`.
 
     Raises:
-        UsageError: If another module registers it, or its arguments do more than choose a game.
+        UsageError: If its environment neither ships nor is of a module that this program has imported, or if the arguments of an
+            environment that ships do more than choose a game.
     """
-    imports = tuple(imports)
-    import_modules(imports)
-    _check_owner_and_arguments(record, imports)
+    check_owner(record)
+    _check_arguments(record)
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
     return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
 
 
-def check_owner(record: Mapping[str, Any], imports: Iterable[str] = ()) -> None:
-    """Raise `UsageError` unless a record's environment is registered by a package that ships, or by one of `imports`."""
+def check_owner(record: Mapping[str, Any]) -> None:
+    """Raise `UsageError` unless a record's environment is of a package that ships, or of a module that is imported already."""
     owner = owner_of(record["id"])
-    if not any(_is_in(owner, name) for name in (*_SHIPPED, *imports)):
+    if not _is_in(owner, *_SHIPPED) and owner not in sys.modules:
         module = owner or record.get("module")
-        repair = f"Name that module in imports, as in --import {module}." if module else "No module is known to register it."
+        repair = f"Import {module} in Python first." if module else "No module is known to register it."
         raise UsageError(f"environment {record['id']}: expected one that ships with this package or with Gymnasium. {repair}")
 
 
@@ -66,15 +56,23 @@ def check_chooses_game(environment: str, imports: Iterable[str] = ()) -> None:
     """
     imports = tuple(imports)
     module, env_id = module_and_id(environment)
-    if module and not any(_is_in(module, name) for name in imports):
-        check_owner({"id": environment.partition("?")[0], "module": module})
-    import_modules(imports)
-    _, arguments = parse_environment(environment)
-    _check_owner_and_arguments({"id": env_id, "kwargs": arguments}, imports)
+    arguments: Mapping[str, Any] = {}
+    is_allowed = not module or _is_in(module, *imports)
+    if is_allowed:
+        for name in imports:
+            import_module(name, f"import {name!r}: expected a module")
+        _, arguments = parse_environment(environment)
+        module = owner_of(env_id)
+        is_allowed = _is_in(module, *_SHIPPED, *imports)
+    if not is_allowed:
+        repair = f"Name that module in imports, as in imports: [{module}]." if module else "No module is known to register it."
+        raise UsageError(
+            f"environment {environment.partition('?')[0]}: expected one that ships with this package or with Gymnasium. {repair}"
+        )
+    _check_arguments({"id": env_id, "kwargs": arguments})
 
 
-def _check_owner_and_arguments(record: Mapping[str, Any], imports: Iterable[str]) -> None:
-    check_owner(record, imports)
+def _check_arguments(record: Mapping[str, Any]) -> None:
     if _is_in(owner_of(record["id"]), *_SHIPPED):
         check_plain(record["id"], record["kwargs"])
 

@@ -140,7 +140,7 @@ def playing(command, environment, folder):
         }
         path = folder.with_suffix(".yaml")
         path.write_text(json.dumps(sections))
-        return ["run", str(path), "--folder", str(folder), "--import", "failing_games"]
+        return ["run", str(path), "--folder", str(folder)]
     if command == "bench":
         rows = ["--models", "random", "--baselines", "none", "--episodes", "12"]
         return ["bench", "--folder", str(folder), "--environments", environment, *rows]

@@ -20,10 +20,10 @@ from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, parse_config
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiments.settings import keys_of
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 from gym_text_policies.run.experiment import AgentConfig, EnvironmentConfig, RunsConfig
 from gym_text_policies.run.plan import read_plan
+from gym_text_policies.settings.from_file import keys_of
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),

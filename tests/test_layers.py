@@ -39,7 +39,8 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("files", "terminal", "sections"),
+        ("files", "terminal"),
+        ("settings",),
         ("records",),
         ("policy", "prompts", "environments", "remake"),
         ("flat_rows", "store"),
@@ -47,7 +48,7 @@ LAYERS = {
         ("policies",),
         ("load",),
         ("engines", "report", "opponents"),
-        ("experiments", "run"),
+        ("run",),
         ("data",),
         ("search", "training"),
         ("bridges",),

@@ -8,8 +8,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies.commands.options import add_fields
-from gym_text_policies.experiments.settings import read_settings
-from gym_text_policies.sections import with_sections
+from gym_text_policies.settings.from_file import read_settings
+from gym_text_policies.settings.sections import with_sections
 
 
 @dataclass(frozen=True)

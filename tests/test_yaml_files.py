@@ -3,7 +3,7 @@
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.experiments.yaml_files import from_plain, read_yaml, variants
+from gym_text_policies.settings.yaml_nodes import from_plain, read_yaml, variants
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -29,7 +29,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policy import Policy, check_lists_actions, turn_rngs
 from gym_text_policies.records import Decision, Episode, Message, Turn
-from gym_text_policies.remake import check_owner, import_modules, remake_environment
+from gym_text_policies.remake import check_owner, remake_environment
 
 
 class ValuedState(NamedTuple):
@@ -59,8 +59,6 @@ class Continuing:
     """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
     discount: float = 1.0
     """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
-    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
-    """Modules whose environments may be played again for continue_with, as in my_games."""
 
     def __post_init__(self) -> None:
         check_int("alternatives", self.alternatives, 1, 10_000)
@@ -106,12 +104,11 @@ def _check_answers(episode: Episode) -> None:
 
 def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
     """Return an episode's environment, with an expert in every state if the expert plays on."""
-    import_modules(continuing.imports)
     record, by_expert = dict(episode.environment), continuing.continue_with == "gold"
-    check_owner(record, continuing.imports)  # before `takes`, which imports the environment's class
+    check_owner(record)  # before `takes`, which imports the environment's class
     if takes(record["id"], "expert"):
         record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}
-    env = remake_environment(record, imports=continuing.imports)
+    env = remake_environment(record)
     if by_expert and "replan" not in experts_of(env):
         env.close()
         raise UsageError(

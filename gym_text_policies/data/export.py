@@ -88,7 +88,7 @@ class ExportConfig(Continuing):
             )
         by_actions = "continue_with, as in --format trl-dpo --runs runs/data --continue-with gold"
         for holds, what, names in (
-            (self.values_actions, by_actions, ("alternatives", "continuations", "discount", "imports")),
+            (self.values_actions, by_actions, ("alternatives", "continuations", "discount")),
             (self.format in _CHATS and not self.runs, f"a format that is made of datasets: {', '.join(_CHATS)}", ("data",)),
             (self.format in _TABLES, f"format {' or '.join(_TABLES)}", ("rows",)),
             (self.format == "trl-dpo", "format trl-dpo, which has pairs", ("margin",)),
@@ -97,8 +97,7 @@ class ExportConfig(Continuing):
         ):
             for name in names:
                 if not holds and getattr(self, name) != getattr(ExportConfig, name):
-                    option = "import" if name == "imports" else name
-                    raise UsageError(f"{option}: expected it together with {what}; got {getattr(self, name)!r} without it.")
+                    raise UsageError(f"{name}: expected it together with {what}; got {getattr(self, name)!r} without it.")
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:

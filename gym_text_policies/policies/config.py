@@ -16,10 +16,12 @@ from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
+from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.policies.tree_search import METHODS, OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
+from gym_text_policies.settings.yaml_nodes import Node
 
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
@@ -209,6 +211,11 @@ class PolicyConfig(PolicyOptions):
                 )
             object.__setattr__(self, name, value)
         object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name not in FIELDS})
+
+    @staticmethod
+    def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
+        """Return settings of a file, which alone sends no key to a server that the key does not belong to."""
+        return without_foreign_keys(settings)
 
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:

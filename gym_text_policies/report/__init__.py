@@ -41,8 +41,6 @@ class ReportConfig:
     """File to write. By default it is report.html in the first run folder."""
     pictures: bool = True
     """Draw pictures of these episodes, by playing them again. The run folder keeps the pictures."""
-    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
-    """Modules whose environments may be played again, as in my_games. No other module that a record names is imported."""
 
 
 def run(config: ReportConfig) -> str:
@@ -50,7 +48,7 @@ def run(config: ReportConfig) -> str:
     if not config.runs:
         raise UsageError("runs: expected one or more run folders; got none.")
     file = config.file or Path(config.runs[0]) / "report.html"
-    path = write_report(config.runs, file, pictures=config.pictures, imports=config.imports)
+    path = write_report(config.runs, file, pictures=config.pictures)
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
@@ -62,7 +60,6 @@ def write_report(
     pictures: bool = True,
     title: str = "Report",
     progress: bool = True,
-    imports: Iterable[str] = (),
 ) -> Path:
     """Write one HTML page about run folders; it needs no other file and no network.
 
@@ -73,20 +70,17 @@ def write_report(
         pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
         title: Heading of the page.
         progress: Whether to show a progress bar in a terminal.
-        imports: Modules whose environments may be played again, beside those that ship. No other module that a record names is
-            imported.
 
     Returns:
         The page's path.
 
     Raises:
-        UsageError: If a folder contains no run, `file` is a folder, or a module cannot be imported.
+        UsageError: If a folder contains no run, `file` is a folder.
         StoreError: If the page cannot be written.
         MissingDependencyError: If scipy, which computes the intervals, is not installed.
     """
     import_extra("scipy", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
-    from gym_text_policies.remake import import_modules
     from gym_text_policies.report.figures import is_twin
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
@@ -96,12 +90,10 @@ def write_report(
     path = Path(file)
     if path.is_dir():
         raise UsageError(f"file: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
-    imports = tuple(imports)
-    import_modules(imports)
     runs = read_runs(folders)
     rows = [variant.row for variant in runs.variants]
     runs = replace(runs, variants=tuple(variant for variant in runs.variants if not is_twin(variant.row, rows)))
-    shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress, imports=imports)
+    shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress)
     for reason in without_pictures(shown):
         _logger.info("%s", reason)
     page = render(runs, shown, title)

@@ -38,12 +38,11 @@ _MOST_STEPS = 100
 _logger = logging.getLogger(__name__)
 
 
-def film_wins(folder: Path, *, imports: Sequence[str] = ()) -> list[Path]:
+def film_wins(folder: Path) -> list[Path]:
     """Film in each environment an episode that a language model has won: the shortest one of the policy that wins most often.
 
     Args:
         folder: A run folder. The films are in its folder ``gifs``; each has its episode's key as its name.
-        imports: Modules whose environments may be played again, beside those that ship.
 
     Returns:
         The films.
@@ -54,19 +53,19 @@ def film_wins(folder: Path, *, imports: Sequence[str] = ()) -> list[Path]:
             won = [summary for summary in variant.episodes if summary.won and summary.length <= _MOST_STEPS]
             for summary in sorted(won, key=lambda summary: summary.length)[:1]:
                 path = subfolder(folder, "gifs") / f"{summary.key}.gif"
-                if path.exists() or _filmed(path, variant, summary.key, imports):
+                if path.exists() or _filmed(path, variant, summary.key):
                     films.append(path)
     return films
 
 
-def _filmed(path: Path, variant: Variant, key: str, imports: Sequence[str]) -> bool:
+def _filmed(path: Path, variant: Variant, key: str) -> bool:
     """Play an episode again and film it; return whether that was possible."""
     (episode,) = variant.stores[key].episodes([key])
     try:
         write_gif(
             path,
             episode,
-            functools.partial(remake_environment, episode.environment, imports=imports, render_mode="rgb_array"),
+            functools.partial(remake_environment, episode.environment, render_mode="rgb_array"),
             fps=2,
         )
     except Exception as error:  # an environment that a record describes may raise anything

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import is_regular, subfolder
 from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.records import Episode
-from gym_text_policies.remake import import_modules, owner_of, remake_environment
+from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
 from gym_text_policies.terminal.notebooks import episode_html
 
@@ -63,13 +63,12 @@ class Pictures:
         return sum(map(len, self.pictures))
 
 
-def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequence[str] = ()) -> Pictures:
+def draw_pictures(episode: Episode, run: Path | None = None) -> Pictures:
     """Play an episode again and draw it.
 
     Args:
         episode: The recorded episode. `remake_environment` makes its environment from the record.
         run: The run folder; its folder ``pictures`` keeps the pictures, if it can be written.
-        imports: Modules whose environments may be made.
 
     Returns:
         The pictures. There are none if the environment cannot be made, or if its observations differ from the record's.
@@ -80,7 +79,7 @@ def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequenc
         stored = _read(run, episode) if run else None
         if stored is not None:
             return stored
-        drawn = _draw(episode, imports)
+        drawn = _draw(episode)
     except Exception as error:  # an environment that a record describes may raise anything
         reason = " ".join(str(error).split())[:_MOST_REASON]
         return Pictures(missing=reason or type(error).__name__)
@@ -112,13 +111,13 @@ def _keep(drawn: Pictures, run: Path, episode: Episode) -> None:
         write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _STORED}))
 
 
-def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
+def _draw(episode: Episode) -> Pictures:
     pictures: dict[str, int] = {}  # picture -> its index
     shown: list[int | None] = []
     gold: list[str | None] = []
     differing: list[int] = []
     stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
-    for state in replay(episode, functools.partial(_make, episode, imports)):
+    for state in replay(episode, functools.partial(_make, episode)):
         number = state.number
         seen = episode.steps[number].decision.picture if number < episode.length else None
         if number % stride and number != episode.length and not seen:
@@ -134,13 +133,13 @@ def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
     return Pictures(tuple(pictures), tuple(shown), tuple(gold), tuple(differing))
 
 
-def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
+def _make(episode: Episode) -> gym.Env[Any, Any]:
     """Make the episode's environment with pictures. If the record lacks an expert's action, the expert is on in every state."""
     record = dict(episode.environment)
     if owner_of(record["id"]).startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
         record["kwargs"] = {**record["kwargs"], "expert": "off" if known else "replan"}
-    return remake_environment(record, imports=imports, render_mode="rgb_array")
+    return remake_environment(record, render_mode="rgb_array")
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
@@ -183,16 +182,13 @@ class Illustrated:
         return str(block(episode_html(self.episode, pictures, gold), *why))
 
 
-def illustrated(episode: Episode, *, imports: Iterable[str] = ()) -> Illustrated:
+def illustrated(episode: Episode) -> Illustrated:
     """Play an episode again for its pictures.
 
     Args:
         episode: The recorded episode. Its record chooses one of the environments that ship with this package or with Gymnasium.
-        imports: Modules whose environments may be played as well.
 
     Raises:
         UsageError: If a module cannot be imported.
     """
-    imports = tuple(imports)
-    import_modules(imports)
-    return Illustrated(episode, draw_pictures(episode, imports=imports))
+    return Illustrated(episode, draw_pictures(episode))

@@ -63,9 +63,7 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
             break
 
 
-def show(
-    chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False, imports: Sequence[str] = ()
-) -> list[Shown]:
+def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
     """Return the data of the chosen episodes, sorted by policy and seed.
 
     An episode whose text exceeds the rest of `TEXT_BUDGET` is left out.
@@ -74,7 +72,6 @@ def show(
         chosen: The result of `choose`.
         pictures: Whether to play the episodes again for their pictures, until `PICTURE_BUDGET` is spent.
         progress: Whether to show a progress bar in a terminal.
-        imports: Modules whose environments may be played again, beside those that ship.
     """
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
@@ -89,7 +86,7 @@ def show(
         if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
-        drawn = draw_pictures(episode, store.folder, imports=imports) if pictures_left > 0 else Pictures()
+        drawn = draw_pictures(episode, store.folder) if pictures_left > 0 else Pictures()
         pictures_left -= drawn.size
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)

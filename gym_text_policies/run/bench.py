@@ -19,7 +19,6 @@ from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import WITHOUT_MODEL, Mode, PromptOptions
 from gym_text_policies.policy import text_spec
-from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
 from gym_text_policies.report.table import fitted, markdown
@@ -233,15 +232,14 @@ def command(config: BenchConfig) -> str:
     if played.stored_before:
         parts.append(f"{played.stored_before} of {played.episodes} episodes were stored there before; --fresh plays them again.")
     if config.shows_stages:
-        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {_report(folder, played.figures)}")
+        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {_report(folder)}")
     else:
         page = "a page of bars, pairs of policies, and episodes to step through"
         parts.append(f"gym-text report {shlex.quote(str(folder))} makes {page}.")
     return "\n".join(parts)
 
 
-def _report(folder: Path, figures: Sequence[Mapping[str, Any]]) -> Path:
+def _report(folder: Path) -> Path:
     """Write the report of the first table, with a film of a won episode in each environment."""
-    imports = sorted({owner_of(parse_environment(row["environment"])[0]) for row in figures})
-    film_wins(folder, imports=imports)
-    return write_report([folder], folder / "report.html", episodes=_SHOWN, title="What each stage brings", imports=imports)
+    film_wins(folder)
+    return write_report([folder], folder / "report.html", episodes=_SHOWN, title="What each stage brings")

@@ -18,12 +18,12 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.settings import build, field_docs
-from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml, variants
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
+from gym_text_policies.settings.from_file import build, field_docs
+from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml, variants
 
 _LOCAL = ("local", "transformers")
 """Values of ``backend`` in gym-llm's files for a model in this process. The key ``model`` then says which model it is."""

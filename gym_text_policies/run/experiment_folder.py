@@ -13,8 +13,6 @@ from typing import Any
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import subfolder
@@ -22,7 +20,6 @@ from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.figures import Summary, how_asked, row
 from gym_text_policies.report.films import write_gif
@@ -33,6 +30,7 @@ from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run, check_some_played, open_run
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.run.result_files import versions
+from gym_text_policies.settings.yaml_nodes import parse_yaml
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens", "key_variable")
@@ -117,9 +115,8 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         _logger.info("\ngym-text run %s goes on from here.", shlex.quote(str(folder)))
         raise
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
-    modules = {owner_of(parse_environment(part.environment.full_name)[0]) for part in config.experiments}
     progress = config.experiment.verbose
-    write_report([folder], folder / "report.html", title=folder.name, progress=progress, imports=sorted(modules))
+    write_report([folder], folder / "report.html", title=folder.name, progress=progress)
     return folder
 
 

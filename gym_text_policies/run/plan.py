@@ -14,10 +14,10 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.environments import names_environment
-from gym_text_policies.experiments.settings import build
-from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.policies.config import FIELDS, MODES, Mode, PolicyConfig, settings_of
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
+from gym_text_policies.settings.from_file import build
+from gym_text_policies.settings.yaml_nodes import Node, read_yaml
 
 EXPERT = "gold (expert)"
 """Label of the expert's row."""

@@ -12,9 +12,11 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import fold_seed
 from gym_text.registration import SEARCH
 from gym_text_policies.backends.provider_table import names_for_help
+from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Prompting
+from gym_text_policies.settings.yaml_nodes import Node
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp")
 _NOT_IN_IDENTITY = ("folder", "evaluations", "options", "workers")
@@ -68,6 +70,11 @@ class SearchConfig(Prompting):
         limits |= {"warmup_evaluations": (0, 1_000_000), "refine_at": (0, 1_000_000), "workers": (0, 10_000)}
         for name, (low, high) in limits.items():
             check_int(name, getattr(self, name), low, high)
+
+    @staticmethod
+    def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
+        """Return settings of a file, which alone sends no key to a server that the key does not belong to."""
+        return without_foreign_keys(settings)
 
     @property
     def stages(self) -> list[str]:

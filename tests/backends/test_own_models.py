@@ -184,12 +184,10 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_may_name_it_once_the_command_line_allows_its_module(module, capsys, kind):
+def test_a_file_may_name_it(module, capsys, kind):
     text, words = FILES[kind]
     (module / "file.yaml").write_text(text)
-    assert cli.main(words) == 2
-    assert "--import own_models allows it" in capsys.readouterr().err and not (module / "imported").exists()
-    assert cli.main([*words, "--import", "own_models"]) == 0, capsys.readouterr().err
+    assert cli.main(words) == 0, capsys.readouterr().err
     assert (module / "imported").exists()
 
 

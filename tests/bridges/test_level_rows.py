@@ -53,7 +53,7 @@ def test_an_episode_of_a_row_begins_with_the_rows_messages_in_whatever_order_the
     [
         (
             {"environment": "their_games:Theirs-v0"},
-            r"expected one that ships .* as in --import their_games\.",
+            r"expected one that ships .* as in imports: .their_games.\.",
         ),
         ({"environment": f"their_games:{GOTO}"}, "expected one that ships"),
         ({"environment": "TextArenaTwoPlayers-v0?game=Nim-v0&opponent=their_games:player"}, "only choose a game; got opponent="),
@@ -85,7 +85,7 @@ def test_the_user_may_allow_a_rows_module(their_games):
         game = begin({**row, "environment": name}, imports=[their_games])
         assert game.chat()[0]["role"] == "system"
         game.close()
-    with pytest.raises(UsageError, match="--import their_games"):
+    with pytest.raises(UsageError, match=r"imports: .their_games."):
         begin(row)  # that it is imported by now permits nothing
     (written,) = level_rows(row["environment"], "dev", [3])
     assert written["environment"] == row["environment"], "who writes the rows names the module, and so allows it"

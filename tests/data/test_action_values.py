@@ -156,7 +156,7 @@ def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, m
     monkeypatch.setitem(gym.registry, "Unnamed-v0", EnvSpec("Unnamed-v0", "unnamed_games:Unnamed"))
     (episode,) = played(GOTO)
     other = dataclasses.replace(episode, environment={**episode.environment, "id": "Unnamed-v0"})
-    with pytest.raises(UsageError, match=r"Name that module in imports, as in --import unnamed_games"):
+    with pytest.raises(UsageError, match="Import unnamed_games in Python first"):
         list(valued_states([other], Continuing(continue_with="random")))
     assert "unnamed_games" not in sys.modules
 
@@ -182,7 +182,6 @@ def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
         (["--alternatives", "2"], "alternatives: expected it together with continue_with"),
         (["--continuations", "2"], "continuations: expected it together with continue_with"),
         (["--discount", "0.9"], "discount: expected it together with continue_with"),
-        (["--import", "my_games"], "import: expected it together with continue_with"),
         (["--margin", "-1"], "margin: expected a number from 0 on; got -1.0"),
         (["--timeout", "9"], "timeout: expected it together with submit_to"),
         (["--format", "openai", "--suffix", "mine"], "suffix: expected it together with submit_to"),

@@ -276,7 +276,7 @@ def test_one_episode_too_many_is_refused_and_one_that_ends_makes_room(nemo, tmp_
 def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_path, monkeypatch):
     row = {**rows_of(tmp_path, [0])[0], "environment": "libraries.noting:Noting-v0?task=goto"}
     refused = nemo.post("gym_text", "/reset", row)
-    assert refused.status_code == 422 and "as in --import libraries.noting." in refused.json()["detail"]
+    assert refused.status_code == 422 and "as in imports: [libraries.noting]." in refused.json()["detail"]
     assert "libraries.noting" not in sys.modules
     monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("libraries.noting",))
     result, _ = nemo.play(row)

@@ -155,7 +155,7 @@ def test_a_row_without_a_level_is_refused():
 
 def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenizer, tmp_path):
     level = {"environment": "libraries.noting:Noting-v0?task=goto", "fold": "train", "seed": 0}
-    message = r"expected one that ships .* as in --import libraries\.noting"
+    message = r"expected one that ships .* as in imports: .libraries\.noting"
     register()
     with pytest.raises(UsageError, match=message):
         skyrl_gym.make("gym_text", env_config={}, extras=level)

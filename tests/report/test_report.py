@@ -253,7 +253,7 @@ def test_a_stored_key_is_no_path(theirs, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"id": "Theirs-v0", "module": "their_games"}, "as in --import their_games."),
+        ({"id": "Theirs-v0", "module": "their_games"}, "Import their_games in Python first."),
         ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "their_games:player"}}, "opponent="),
         ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "openai:gpt-6-luna"}}, "opponent="),
         ({"id": "TextWorldText-v0", "kwargs": {"file": "/etc/passwd"}}, "file="),

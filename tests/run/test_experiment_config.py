@@ -4,8 +4,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import parse_config
-from gym_text_policies.experiments.yaml_files import read_yaml
 from gym_text_policies.run.experiment import as_config, explain_keys
+from gym_text_policies.settings.yaml_nodes import read_yaml
 
 FILE = """\
 agent:

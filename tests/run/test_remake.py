@@ -22,23 +22,16 @@ def record(env_id, **more):
     return {"id": env_id, "kwargs": {}, "wrappers": [], "max_episode_steps": 9, **more}
 
 
-def test_a_record_imports_no_module_unless_the_user_names_it(their_games):
+def test_a_record_imports_no_module_that_the_program_has_not_imported(their_games):
     theirs = record("Theirs-v0", module=their_games)
-    with pytest.raises(
-        UsageError, match=r"Theirs-v0: expected one that ships .* Name that module in imports, as in --import their_games\."
-    ):
+    with pytest.raises(UsageError, match=r"Theirs-v0: expected one that ships .* Import their_games in Python first\."):
         remake_environment(theirs)
     with pytest.raises(UsageError, match="ships"):
-        remake_environment(record("their_games:Theirs-v0", module=their_games), imports=["gym_text"])
+        remake_environment(record("their_games:Theirs-v0", module=their_games))
     assert their_games not in sys.modules
-    with remake_environment(theirs, imports=[their_games]) as env:
-        assert environment_config(env)["module"] == their_games
-
-
-def test_a_module_that_somebody_has_imported_still_has_to_be_named(their_games):
     __import__(their_games)
-    with pytest.raises(UsageError, match="--import their_games"):
-        remake_environment(record("Theirs-v0"))
+    with remake_environment(theirs) as env:
+        assert environment_config(env)["module"] == their_games
 
 
 @pytest.mark.parametrize(

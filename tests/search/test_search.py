@@ -14,8 +14,8 @@ from searches import CAR, config
 from gym_text import UsageError
 from gym_text_policies import cli, load_policy
 from gym_text_policies.environments import make_environment
-from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.search import SearchConfig, search
+from gym_text_policies.settings.from_file import read_settings
 
 
 def test_a_killed_search_goes_on_without_repeating(tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.provider_table import PROVIDERS, Provider
+from gym_text_policies.settings.yaml_nodes import Node
 
+_logger = logging.getLogger(__name__)
 NO_KEY = "none"
 """What a client gets in place of a key if it requires one."""
 _HOSTS = {
@@ -50,21 +53,60 @@ def client_key(provider: str, variable: str | None) -> str | None:
     return key_of(variable) or (NO_KEY if os.environ.get(PROVIDERS[provider].key_variable) else None)
 
 
-def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
-    """Return whether the key in a variable may go to an address.
+def without_foreign_keys(settings: Mapping[str, Node]) -> Mapping[str, Node]:
+    """Return a language model's settings, changed so that a file alone sends no key to a host that the key does not belong to.
+
+    A key may go to its provider's own host and to the host in the provider's environment variable, such as OPENAI_BASE_URL. It may
+    go to any host that the command line or a Python caller names: these values have no location. Other servers get no key.
 
     Args:
-        variable: The variable.
-        address: The server's.
-        also: For each variable the hosts that the user allows to get its key, as one text: hosts with commas between them, each
-            with a port or without.
+        settings: Settings of a `PolicyConfig` or of a search: ``model``, ``options`` …
+
+    Raises:
+        UsageError: If the file names the environment variable of a key that does not belong to the server, or another file that
+            says where keys go.
     """
+    words = (settings.get(name, Node(None)).value for name in ("backend", "model"))
+    provider = next((row for word in words if isinstance(word, str) and (row := PROVIDERS.get(word.partition(":")[0]))), None)
+    options = settings.get("options", Node(None))
+    if provider is None or not provider.key_variable or not isinstance(options.value, dict):
+        return settings
+    for name in provider.trusted_options:
+        if name in options.value and (where := options.value[name].location):
+            raise UsageError(f"{where}{name}: expected it on the command line or from Python, because it says where keys go.")
+    return {**settings, "options": Node(_with_own_key(options.value, provider), options.location)}
+
+
+def _with_own_key(options: Mapping[str, Node], provider: Provider) -> dict[str, Node]:
+    address, named = options.get("base_url"), options.get("key_variable")
+    in_file = next((part for part in (address, named) if part is not None and part.location), None)
+    if in_file is None or (named is not None and named.value is None):
+        return dict(options)
+    variable = provider.key_variable if named is None else str(named.value)
+    usual = os.environ.get(provider.address_variable) or provider.address
+    given = (address.plain() if address is not None else None) or usual
+    foreign = [url for url in (given if isinstance(given, list) else [given]) if not _belongs(variable, url, provider)]
+    if not foreign:
+        return dict(options)
+    host = re.sub(r"^\w+://|[/?#].*$", "", str(foreign[0])) or "this server"
+    repair = "give base_url and key_variable by --set or --options"
+    if named is not None:
+        owner = f"belongs to {host_of(variable)}" if host_of(variable) else "belongs to no provider that is known"
+        raise UsageError(f"{in_file.location}key_variable: {variable} {owner} and does not go to {host}; to send it, {repair}.")
+    if os.environ.get(variable):
+        _logger.warning("%sno key is sent to %s, because only the file names it; to send one, %s.", in_file.location, host, repair)
+    return {**options, "key_variable": Node(None)}
+
+
+def _belongs(variable: str, address: object, provider: Provider) -> bool:
+    """Return whether the key in a variable may go to an address that a file names."""
     parts = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if parts is None:
         return False
-    host, port = parts[2].lower(), parts[3] or ""
-    allowed = also.get(variable, "").lower().split(",")
-    return host in allowed or f"{host}{port}" in allowed or (parts[1] == "https" and host == host_of(variable))
+    own = _ADDRESS.fullmatch(os.environ.get(provider.address_variable, "")) if variable == provider.key_variable else None
+    if own is not None and own.group(1, 2, 3) == parts.group(1, 2, 3):
+        return True
+    return parts[1] == "https" and parts[2].lower() == host_of(variable)
 
 
 def host_of(variable: str) -> str:

@@ -13,8 +13,6 @@ from typing import Any
 
 from gym_text.errors import UsageError, check_int
 from gym_text.spec import TextSpec
-from gym_text_policies.experiments.settings import build
-from gym_text_policies.experiments.yaml_files import from_plain
 from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import check_regular
@@ -22,6 +20,8 @@ from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.run.panel.reference import Reference
 from gym_text_policies.run.panel.scores import scores
 from gym_text_policies.run.panel.worlds import Panel, Size
+from gym_text_policies.settings.from_file import build
+from gym_text_policies.settings.yaml_nodes import from_plain
 
 MOST_BYTES = 20_000_000
 """Most bytes of a result file; a full one has about three million."""

@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 from gym_text.errors import check_choice, check_int
 from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
-from gym_text_policies.experiments.settings import build
-from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.game import MakeEnv
+from gym_text_policies.settings.from_file import build
+from gym_text_policies.settings.yaml_nodes import Node, read_yaml
 
 Size = Literal["one", "small", "medium", "full"]
 SIZES: tuple[Size, ...] = get_args(Size)

@@ -12,10 +12,9 @@ from gym_text_policies import cli
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, Provider, model_names, prefixes
-from gym_text_policies.backends.providers.keys import belongs
-from gym_text_policies.experiments.trust import Trust, code_in
-from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.run.experiment import explain_keys
+from gym_text_policies.settings.yaml_nodes import parse_yaml
 
 ROOT = Path(__file__).parents[3]
 MODULE = """
@@ -77,14 +76,10 @@ def test_help_and_errors_offer_it(acme, capsys):
 
 
 def test_its_key_goes_to_its_own_host_alone(acme):
-    assert belongs("ACME_API_KEY", "https://acme.example.org/v1", {})
-    text = "{model: 'acme:anvil', base_url: 'ADDRESS'}"
-    keys = {
-        address: Trust().checked(parse_yaml(text.replace("ADDRESS", address), "file.yaml")).plain().get("key_variable", "its own")
-        for address in ("https://acme.example.org/v1", "https://elsewhere.example.org/v1")
-    }
-    assert list(keys.values()) == ["its own", None]
-    assert list(code_in("acme:anvil")) == []
+    text = "{model: 'acme:anvil', options: {base_url: 'https://HOST/v1'}}"
+    for host, variable in (("acme.example.org", "its own"), ("elsewhere.example.org", None)):
+        checked = without_foreign_keys(parse_yaml(text.replace("HOST", host), "file.yaml").value)
+        assert checked["options"].plain().get("key_variable", "its own") == variable
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

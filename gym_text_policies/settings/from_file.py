@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gym_text.errors import UsageError
-from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
-from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml
-from gym_text_policies.sections import default_of
+from gym_text_policies.settings.sections import default_of
+from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -176,28 +175,24 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Args:
         kind: The dataclass.
         path: The file; its keys are the names of fields.
-        changes: Values that replace those of the file, by the name of the field. If the dataclass is a `Trust`, its fields here say
-            what the file may name.
+        changes: Values that replace those of the file, by the name of the field.
 
     Raises:
         UsageError: If the file has mistakes; the message names file and line of each.
     """
-    replaced, root = dict(changes or {}), read_yaml(path)
-    allowed = {name: replaced.pop(name) for name in TRUST_OPTIONS if name in replaced}
+    root = read_yaml(path)
     if root.value is None or isinstance(root.value, dict):
-        for setting, value in replaced.items():
+        for setting, value in (changes or {}).items():
             names = setting.split(".")
             root = changed(root, at(names, from_plain(value)), len(names))
-    config: Any = build(kind, Trust(**allowed).checked(root))
-    made: T = dataclasses.replace(config, **allowed)
-    return made
+    return build(kind, root)
 
 
 def build(kind: type[T], node: Node, where: str = "") -> T:
     """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
 
     A field with ``metadata={"internal": True}`` is no key. If a section has ``metadata={"without": (…)}``, the fields of these
-    names are no keys of it.
+    names are no keys of it. A dataclass may have a static method ``of_file``, which checks the nodes of its keys first.
 
     Args:
         kind: The dataclass.
@@ -228,6 +223,11 @@ def _build(
         mistakes.append(f"{node.location}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
         return None
     given, values, hints = dict(node.value or {}), {}, get_type_hints(kind)
+    if of_file := getattr(kind, "of_file", None):
+        try:
+            given = dict(of_file(given))
+        except UsageError as error:
+            mistakes.append(str(error))
     fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     defaults = {name: default_of(field) if default is None else getattr(default, name) for name, field in fields.items()}
     missing = [name for name in known if name not in given and defaults[name] is dataclasses.MISSING]

@@ -1,0 +1,1 @@
+"""From the fields of config dataclasses to options, YAML keys and help."""
