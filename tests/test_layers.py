@@ -44,7 +44,7 @@ LAYERS = {
         ("records",),
         ("policy", "prompts", "environments", "remake"),
         ("flat_rows", "store"),
-        ("rollouts", "game", "backends"),
+        ("rollouts", "game", "answers", "backends"),
         ("policies",),
         ("load",),
         ("engines", "report", "opponents"),

@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from gym_text.errors import EngineError, StepOrderError, UsageError
 from gym_text.spec import Observation, TextSpec
-from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
+from gym_text_policies.answers import MOST_UNUSABLE, UnusableCount, reply_in_game
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
@@ -80,7 +80,7 @@ class Conversation:
     ) -> None:
         self._make_env = make_env
         self._prompt = prompt_of(strategy, calls=calls)
-        self._tally = Tally(max_unusable)
+        self._unusable_count = UnusableCount(max_unusable)
         self._lock = threading.RLock()
         self._env: gym.Env[Any, Any] | None = None
         self._before: Observation | None = None
@@ -109,7 +109,7 @@ class Conversation:
             UsageError: If the strategy lists actions and the game takes any words.
         """
         with self._closing():
-            self._tally = Tally(self._tally.most)
+            self._unusable_count = UnusableCount(self._unusable_count.most)
             self._before, self.info, self.actions, self.reward, self.score, self.end = None, {}, [], 0.0, 0.0, None
             if self._env is None:
                 self._env = self._make_env()
@@ -144,7 +144,7 @@ class Conversation:
             else:
                 name = parse_action(answer, self.spec, self.obs, finish=finish)
             self.reward = 0.0
-            if self._tally.add(usable=bool(name)):
+            if self._unusable_count.add(usable=bool(name)):
                 self.end = "unusable_answers"
             if not name:
                 return False
@@ -174,8 +174,8 @@ class Conversation:
         if self.end is not None:
             done = "you have done the task" if self.success else "you have not done the task"
             return f"{self.obs['text'].strip()}\n\nThe game is over: {done}."
-        if self._tally.in_a_row:
-            return told(self.spec, self.obs)
+        if self._unusable_count.in_a_row:
+            return reply_in_game(self.spec, self.obs)
         return self._prompt.render(self.spec, self.obs, before=self._before)[-1]["content"]
 
     def messages(self) -> tuple[str, str]:
@@ -195,8 +195,8 @@ class Conversation:
 
     @property
     def unusable(self) -> int:
-        """Number of answers that named no possible action, or several; see `gym_text_policies.bridges.answers`."""
-        return self._tally.total
+        """Number of answers that named no possible action, or several; see `gym_text_policies.answers`."""
+        return self._unusable_count.total
 
     @property
     def success(self) -> bool:

@@ -23,7 +23,7 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.registration import SERVED
 from gym_text.spec import TextSpec
-from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally
+from gym_text_policies.answers import MOST_UNUSABLE, UnusableCount
 from gym_text_policies.bridges.conversation import Conversation, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -143,7 +143,7 @@ def player(
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
     prompt_of(strategy, calls=mode == "tool")
-    Tally(max_unusable)  # what is wrong is told before anything is played
+    UnusableCount(max_unusable)  # what is wrong is told before anything is played
     limit = {} if max_steps is None else {"max_episode_steps": max_steps}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:

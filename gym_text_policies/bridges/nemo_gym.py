@@ -72,7 +72,7 @@ class _Session:
 
 
 class GymTextServer(GymnasiumServer):
-    """Plays levels in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad answers.
+    """Plays levels in which the model answers in words. `gym_text_policies.answers` has the rule for bad answers.
 
     A step that the agent sends twice is played once: each step has a name, under which its result is kept until the next step, or
     until ``/close``. An episode whose agent sends nothing for ``idle_seconds`` is ended.

@@ -28,7 +28,7 @@ from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from gym_text.errors import EngineError, GymTextError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import TextSpec
-from gym_text_policies.bridges.answers import told
+from gym_text_policies.answers import reply_in_game
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.openenv_client import GymTextEnv, TextAction, TextObservation, TextState
 from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS
@@ -152,7 +152,7 @@ class GymTextEnvironment(openenv.Environment):
                 failure=bool(game.info.get("failure", False)),
                 truncated=game.truncated,
                 action_was_valid=usable and bool(game.info.get("action_was_valid", True)),
-                error="" if usable else told(game.spec, game.obs),
+                error="" if usable else reply_in_game(game.spec, game.obs),
             )
         except Exception as wrong:
             game.close()

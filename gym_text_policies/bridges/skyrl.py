@@ -13,7 +13,7 @@ from gym_text_policies.records import Message
 
 
 class SkyRLEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
-    """One episode of a level, in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad ones.
+    """One episode of a level, in which the model answers in words. `gym_text_policies.answers` has the rule for bad ones.
 
     Args:
         env_config: Is not used.

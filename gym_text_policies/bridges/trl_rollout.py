@@ -18,11 +18,11 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, check_options
+from gym_text_policies.answers import TellUnusable, Unusable
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
-from gym_text_policies.bridges.answers import TellUnusable, Unusable
 from gym_text_policies.bridges.trl import check_row
 from gym_text_policies.bridges.trl_vllm import VLLMBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
@@ -53,7 +53,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
 
     Equal prompts give different episodes of the same level: the model samples independently in each. The model answers with words.
     They are sampled token by token at the trainer's temperature, so that the trainer computes the same probabilities. About an
-    answer that cannot be used the model is told, see `gym_text_policies.bridges.answers`. Beside TRL's ``prompt_ids``,
+    answer that cannot be used the model is told, see `gym_text_policies.answers`. Beside TRL's ``prompt_ids``,
     ``completion_ids``, ``logprobs`` and ``env_mask`` the function returns ``reward`` (the return), ``success``, ``steps`` (the
     number of actions that were played) and ``invalid`` (the number of unusable answers). TRL passes these to its reward functions,
     see `episode_reward`. If an episode ends in an error, its reward is None, and the log has the error.

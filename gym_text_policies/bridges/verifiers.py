@@ -21,7 +21,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from gym_text.registration import SERVED
 from gym_text.spec import Observation
-from gym_text_policies.bridges.answers import MOST_UNUSABLE
+from gym_text_policies.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.conversation import Conversation, finished, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments

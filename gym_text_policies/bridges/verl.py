@@ -24,7 +24,7 @@ _CUT = ("length", "abort", "aborted")
 
 
 class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
-    """Plays a level: the model answers in words. `gym_text_policies.bridges.answers` has the rule for answers that are none.
+    """Plays a level: the model answers in words. `gym_text_policies.answers` has the rule for answers that are none.
 
     Args:
         imports: Modules whose environments a row may name beside those that ship; a line of the YAML file.

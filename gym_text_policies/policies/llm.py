@@ -12,15 +12,14 @@ import numpy as np
 from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
+from gym_text_policies.answers import reply_to, why_unusable
 from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
-from gym_text_policies.policies.parsing import parse_action, read_answer
+from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
 from gym_text_policies.policies.pictures import Pictures
-from gym_text_policies.policies.question import Question
-from gym_text_policies.policies.thinking import Thinking
-from gym_text_policies.policies.unusable import reply_to, why_unusable
+from gym_text_policies.policies.question import Question, Thinking
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
@@ -254,7 +253,8 @@ class LLMPolicy(Policy):
                 question.action, question.reasoning = self._read(question)
                 question.invalid = None
                 if question.action is None:
-                    question.invalid = why_unusable(question.answers[-1], self.spec, question.turn.obs, calls=self._mode == "tool")
+                    several = names_several(question.text, self.spec, question.turn.obs)
+                    question.invalid = why_unusable(question.answers[-1], names_several=several, calls=self._mode == "tool")
             waiting = [question for question in waiting if question.action is None]
         for question in waiting:
             question.action = self._instead(question)

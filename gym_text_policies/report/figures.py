@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.registration import RETURNS
+from gym_text_policies.answers import REASONS
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.policies.labels import thinking
-from gym_text_policies.policies.unusable import REASONS
 from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.report.statistics import by_level, mean, return_interval, wilson_interval
 

@@ -29,7 +29,7 @@ from websockets.sync.client import connect
 
 from gym_text.errors import StepOrderError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.bridges.answers import MOST_UNUSABLE
+from gym_text_policies.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, ServedGame, TextAction, create_app
 from gym_text_policies.bridges.serving import serving
 from gym_text_policies.commands.serve import app_of
