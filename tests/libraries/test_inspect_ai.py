@@ -2,9 +2,7 @@
 
 import json
 import threading
-import tomllib
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import libraries.walker  # noqa: F401  a provider of Inspect
@@ -19,7 +17,6 @@ from gym_text import UsageError
 from gym_text_policies.bridges.inspect_ai import levels, panel
 from gym_text_policies.cli import main
 from gym_text_policies.data.inspect_logs import write_inspect_logs
-from gym_text_policies.run.panel.worlds import the_panel
 from gym_text_policies.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
@@ -87,14 +84,6 @@ def test_inspect_and_bench_give_equal_actions_returns_ends_and_prompts(runs, tmp
     assert metrics_of(log, "success")["mean"] == 0.75 and set(metrics_of(log, "return")) == {"mean", "stderr"}
 
 
-def test_the_short_form_of_the_tool_tells_what_bench_tells(tmp_path):
-    log, _ = played(tmp_path / "log", "levels", environment=GOTO, episodes=4, mode="tool", strategy="tool_short")
-    for sample, episode in zip(log.samples, stored(bench(tmp_path / "run", "tool", "tool_short")), strict=True):
-        asked = [(message["role"], message["content"]) for message in episode.steps[-1].decision.messages]
-        assert [(message.role, message.text) for message in sample.messages][:-2] == asked
-        assert "Possible actions" not in asked[-1][1]
-
-
 def test_an_answer_that_cannot_be_used_is_kept_as_it_is_told_and_costs_no_step(tmp_path):
     cut = ModelOutput.from_content("walker", "I turn left. Then I", stop_reason="max_tokens")
     script = ["<script>sing</script> {{ 7 * 7 }}", "turn left\nturn right", cut, "", "attachment://00"]
@@ -128,21 +117,6 @@ def test_only_one_call_of_the_tool_plays(tmp_path):
         message.tool_call_id for message in told
     ]
     assert len(asked) == 8 and sample.scores["episode"].value["unusable"] == 7
-
-
-@pytest.mark.parametrize("mode", STRATEGIES)
-def test_no_answer_and_no_call_play_nothing_where_a_game_takes_any_words(tmp_path, mode):
-    talk = "TextArenaTwoPlayers-v0?game=SimpleNegotiation-v0&opponent=scripted:[Deny]"
-    log, _ = played(
-        tmp_path,
-        "levels",
-        environment=talk,
-        episodes=1,
-        mode=mode,
-        strategy="words",
-        script=[ModelOutput.from_content("walker", "")],
-    )
-    assert log.samples[0].scores["episode"].value == {"success": 0.0, "return": 0.0, "steps": 0, "unusable": 5}
 
 
 def test_a_game_begins_and_is_played_outside_of_the_thread_of_inspects_event_loop(tmp_path):
@@ -185,12 +159,6 @@ def test_an_export_is_read_back_by_inspect_with_the_scores_of_bench(runs, tmp_pa
             assert [bool(answer.tool_calls) for answer in answers] == [mode == "tool"] * episode.length
 
 
-def test_an_episode_has_one_id_in_an_export_and_in_inspects_own_log(runs, tmp_path):
-    (file,) = write_inspect_logs(tmp_path, stored(runs["text"]))
-    ours = [sample.id for sample in read_eval_log(str(file)).samples]
-    assert ours == [sample.id for sample in levels("BabyAIText-v0?max_episode_steps=9&task=goto", episodes=len(ours)).dataset]
-
-
 def test_an_export_has_thoughts_probabilities_errors_and_any_text(runs, tmp_path):
     episode = stored(runs["text"])[0]
     said = replace(episode.steps[0].decision, reasoning="Left \ud800?", completion="<b>\x00 {{ 1 }}", probabilities={"drop": 0.25})
@@ -206,25 +174,13 @@ def test_an_export_has_thoughts_probabilities_errors_and_any_text(runs, tmp_path
     assert (broken.error.message, broken.scores, log.results.completed_samples) == ("EngineError: gone", None, 2)
 
 
-def test_the_package_names_the_bridge_as_inspect_finds_it():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    ((name, module),) = project["entry-points"]["inspect_ai"].items()
-    assert name == "gym_text" and {"levels", "panel"} <= vars(import_module(module)).keys()
-
-
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ({"environment": "BabyText-v0"}, "Did you mean 'BabyAIText-v0'"),
         ({"environment": "BabyAIText-v0?tsk=goto"}, "Did you mean 'task'"),
-        ({"environment": "BabyAIText-v0?fold=test"}, "Leave the fold out"),
-        ({"fold": "validation"}, "fold: expected"),
-        ({"episodes": 0}, "episodes: expected"),
         ({"mode": "tools"}, "Did you mean 'tool'"),
         ({"strategy": "few_shot"}, "shows no examples"),
         ({"max_unusable": 0}, "max_unusable: expected an integer from 1"),
-        ({"max_unusable": True}, "max_unusable: expected an integer from 1"),
-        ({"mode": "tool", "strategy": "reasoning"}, "an action alone, .* also asks for thoughts"),
         ({"strategy": "tool"}, "for answers in words"),
     ],
 )
@@ -233,12 +189,3 @@ def test_a_mistake_is_told_before_anything_is_played(mistake, message):
         levels(**mistake)
     with pytest.raises(UsageError, match="Did you mean 'GoTo'"):
         panel(only="GoT")
-
-
-def test_a_world_with_some_of_the_history_is_refused(monkeypatch):
-    ours = the_panel()
-    some = {**ours.worlds, "GoTo": replace(ours.worlds["GoTo"], history=3)}
-    monkeypatch.setattr("gym_text_policies.bridges.inspect_ai.the_panel", lambda: replace(ours, worlds=some))
-    with pytest.raises(UsageError, match="world GoTo: expected the history 0 or all, as Inspect plays no other; got 3"):
-        panel()
-    assert len(panel(only="LunarLander").dataset) == 10

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from responses_api_agents.gymnasium_agent.app import GymnasiumAgent
 from responses_api_models.vllm_model.app import VLLMModel
 
-from gym_text_policies.bridges.levels import level_rows, write_levels
+from gym_text_policies.bridges.levels import write_levels
 from gym_text_policies.bridges.nemo_gym import GymTextServer
 from gym_text_policies.cli import main
 from gym_text_policies.store import EpisodeStore
@@ -182,14 +182,6 @@ def test_nemo_gym_and_bench_give_equal_prompts_answers_returns_and_ends(nemo, tm
     assert metrics["mean/reward"] == pytest.approx(sum(episode.total_reward for episode in episodes) / 4)
 
 
-def test_each_row_sets_its_level_and_its_repeats_play_it(nemo, tmp_path):
-    rows = rows_of(tmp_path, [3, 3, 5])
-    firsts = [nemo.play(row)[1][0] for row in rows]
-    assert firsts[0] == firsts[1] != firsts[2]
-    assert [firsts[0], firsts[2]] == [row["prompt"] for row in level_rows(GOTO, "test", [3, 5])]
-    assert [row["responses_create_params"]["input"] for row in rows] == [first[:1] for first in firsts]
-
-
 def test_an_answer_that_cannot_be_used_is_told_and_costs_no_step(nemo, tmp_path):
     (row,) = rows_of(tmp_path, [0])
     nemo.model.script[:] = [
@@ -283,12 +275,6 @@ def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_
     assert result["info"]["steps"] == 3
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("seed", "x"), ("seed", 3.7), ("seed", True), ("strategy", "/etc/mine.jinja")])
-def test_a_row_from_elsewhere_is_refused_in_words(nemo, tmp_path, name, wrong):
-    refused = nemo.post("gym_text", "/reset", {**rows_of(tmp_path, [0])[0], name: wrong})
-    assert refused.status_code == 422 and f"{name}: expected" in refused.json()["detail"]
-
-
 def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tmp_path):
     (row,) = rows_of(tmp_path, [0])
     refused = nemo.post("gym_text", "/reset", {**row, "fold": "validation"})
@@ -296,24 +282,3 @@ def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tm
     result, _ = nemo.play(row)
     late = nemo.post("gym_text", "/step", {**row, "response": result["response"]})
     assert late.status_code == 409 and "Begin one by /reset" in late.json()["detail"]
-
-
-def test_an_episode_whose_reset_is_cancelled_counts_until_it_has_begun_and_is_then_closed(nemo, tmp_path, monkeypatch):
-    from libraries import noting
-
-    row = {**rows_of(tmp_path, [0])[0], "environment": "Noting-v0?task=goto"}
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("libraries.noting",))
-
-    async def cancelled():
-        for event in (noting.began, noting.may_begin, noting.closed):
-            event.clear()
-        reset = asyncio.create_task(nemo.servers["gym_text"].reset(row, "one"))
-        assert await asyncio.to_thread(noting.began.wait, 60)
-        reset.cancel()
-        await asyncio.wait([reset])
-        assert reset.cancelled() and list(nemo.games) == ["one"]
-        noting.may_begin.set()
-        assert await asyncio.to_thread(noting.closed.wait, 60)
-
-    asyncio.run(cancelled())
-    assert nemo.games == {}

@@ -1,13 +1,11 @@
 """TextWorld's games: the official client as the oracle, levels as files, parameters, and the expert."""
 
 import json
-import multiprocessing
 import os
 import random
 import re
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
 import gymnasium as gym
 import pytest
@@ -15,7 +13,7 @@ import textworld
 from test_copies import check_forks
 
 from gym_text import EngineError, MissingDependencyError, UsageError
-from gym_text.textworld.levels import FOLDER_VARIABLE, Levels, games_folder
+from gym_text.textworld.levels import FOLDER_VARIABLE, Levels
 from gym_text.textworld.session import command_of, plain
 from gym_text_policies import cli
 
@@ -65,7 +63,7 @@ def test_a_fork_goes_on_as_the_game_does_and_leaves_it_alone(game, make):
     check_forks(make(game, expert="off"), make(game, expert="off"), 20, 2)
 
 
-@pytest.mark.parametrize("action", ["restart", "quit", "save. look", "UNDO", "look then restore", "tw-print max_score", "brief"])
+@pytest.mark.parametrize("action", ["restart", "save. look", "tw-print max_score"])
 def test_commands_to_the_interpreter_do_not_reach_it(action, make):
     env = make(COIN, expert="replan")
     env.reset(seed=0)
@@ -78,25 +76,13 @@ def test_commands_to_the_interpreter_do_not_reach_it(action, make):
     assert obs["look"] == again["look"] == before["look"]
 
 
-@pytest.mark.parametrize(
-    "action", ["", "sing", "a" * 5000, "knife\x00\n", "é \U0001f52a", "\ud800", "\\help", "sing \\x"], ids=ascii
-)
+@pytest.mark.parametrize("action", ["", "a" * 5000, "knife\x00\n", "\ud800"], ids=ascii)
 def test_any_string_is_answered_and_stays_in_the_spaces(action, make):
     env = make(COIN)
     env.reset(seed=0)
     obs, reward, terminated, _, info = env.step(action)
     assert obs in env.observation_space and obs["text"]
     assert (reward, terminated, info["action_was_valid"]) == (0.0, False, False)
-
-
-def test_other_words_for_a_valid_action_are_valid(make):
-    env = make(COIN)
-    _, info = env.reset(seed=0)
-    for name in info["gold_path"][:-1]:
-        env.step(name)
-    obs, _, _, _, info = env.step("get the coin")
-    assert "get the coin" not in obs["valid_actions"]
-    assert info["success"] and info["action_was_valid"]
 
 
 def test_texts_are_made_plain():
@@ -122,13 +108,6 @@ def test_cooking_has_other_food_in_each_fold(make):
     assert folders == {"train", "valid", "test"}
 
 
-def test_num_levels_is_the_number_of_levels_in_a_fold(make):
-    env = make(COIN, num_levels=2, expert="off")
-    first, second, third = (env.reset(seed=seed)[0] for seed in range(3))
-    assert first == third != second
-    assert env.unwrapped.fold_size == 2
-
-
 def test_a_level_is_the_same_whatever_process_makes_it(tmp_path):
     script = "import sys; from gym_text.textworld.levels import Levels; print(Levels(sys.argv[1], {'level': 11}).file(1000000))"
     made = []
@@ -141,15 +120,6 @@ def test_a_level_is_the_same_whatever_process_makes_it(tmp_path):
         assert done.stdout.strip() == str(file.with_suffix(".z8"))
         made.append(json.loads(file.read_text()))
     assert made[0] == made[1]
-
-
-def test_two_processes_may_want_the_same_level(monkeypatch, tmp_path):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        one, other = pool.map(SMALL.file, [7, 7])
-    assert one == other and one.is_file() and one.is_relative_to(tmp_path)
-    assert [path.name for path in SMALL.folder.iterdir()] == ["7"]
-    assert sorted(path.name for path in one.parent.iterdir()) == ["game.json", "game.z8"]
 
 
 def test_a_level_that_could_not_be_finished_is_not_there(monkeypatch, tmp_path):
@@ -165,11 +135,6 @@ def test_a_folder_that_cannot_be_written_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(UsageError, match=r"expected a folder that can be written; got .*GYM_TEXT_GAMES names another"):
         SMALL.file(3)
-
-
-def test_levels_lie_in_the_users_cache_folder(monkeypatch):
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    assert games_folder().parts[-2:] == ("gym-text", "games")
 
 
 def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
@@ -194,32 +159,16 @@ def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
     ("game", "arguments", "message"),
     [
         (COOKING, {"num_ingredients": 6}, "num_ingredients: expected an integer from 1 to 5; got 6."),
-        (COOKING, {"num_locations": 3}, "num_locations: expected one of 1, 6, 9, 12; got 3."),
-        (COOKING, {"cook": "yes"}, "cook: expected True or False; got 'yes'."),
         (COOKING, {"num_ingredients": 2}, "num_to_find: expected at most num_ingredients, which is 2; got 3."),
-        (COOKING, {"difficulty": "gata-11"}, "difficulty: expected one of 'gata-1', "),
         (COOKING, {"num_ingredient": 2}, "Did you mean 'num_ingredients'?"),
         (TREASURE, {"level": 31}, "level: expected an integer from 1 to 30; got 31."),
         (COIN, {"level": 160}, "level: expected at most 100 rooms, as TextWorld 1.7 makes no more; got 160, which has 120."),
-        (COIN, {"num_levels": 0}, "num_levels: expected an integer from 1 to 1000000; got 0."),
-        (TEXT, {"file": "no.z8"}, "file: expected a story file that ends in .z8; got 'no.z8'."),
         (TEXT, {"file": __file__}, "file: expected a story file that ends in .z8"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(game, arguments, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         gym.make(game, **arguments)
-
-
-def test_a_difficulty_is_a_set_of_parameters_that_others_change(make):
-    registered, hardest = make(COOKING).unwrapped, make(COOKING, difficulty="balrog").unwrapped
-    assert registered.game_parameters == make(COOKING, difficulty="gata-9").unwrapped.game_parameters
-    assert hardest.game_parameters == dict.fromkeys(("num_ingredients", "num_to_find"), 5) | {"num_locations": 12} | dict.fromkeys(
-        ("closed", "cook", "cut", "limit_inventory"), True
-    )
-    assert not make(COOKING, difficulty="balrog", limit_inventory=False).unwrapped.game_parameters["limit_inventory"]
-    assert make(TREASURE, difficulty="balrog").unwrapped.game_parameters == {"level": 30}
-    assert make(COIN, difficulty="balrog").unwrapped.game_parameters == {"level": 120}
 
 
 def test_any_file_of_textworld_is_played(make, tmp_path):
@@ -272,19 +221,6 @@ def test_the_expert_wins_after_a_detour(game, make, follow_gold_action):
         obs, *_, info = env.step(rng.choice(harmless))
         assert info["gold_action"] in obs["valid_actions"] and info["gold_steps"] > 0
     assert follow_gold_action(env, obs, info)[1]["success"]
-
-
-def test_cooking_twice_loses_the_game(make):
-    env = make(COOKING, expert="replan")
-    _, info = env.reset(seed=0)
-    path = info["gold_path"]
-    first = next(place for place, name in enumerate(path) if name.startswith("cook "))
-    for name in path[: first + 1]:
-        obs, *_ = env.step(name)
-    obs, reward, terminated, _, info = env.step(path[first])
-    assert "burned" in obs["text"]
-    assert terminated and info["failure"] and not info["success"] and reward == 0
-    assert 0 < info["score"] < 1
 
 
 def test_a_missing_textworld_is_named_with_its_pip_line_at_the_first_reset(monkeypatch):

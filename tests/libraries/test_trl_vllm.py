@@ -229,21 +229,6 @@ def test_an_answer_is_that_of_the_same_model_in_this_process(tiny_model, trainer
     assert all(answer.tokens_out <= request.most_tokens for answer, request in zip(together, asked, strict=True))
 
 
-def test_a_thought_ends_where_the_model_closes_it(tiny_model, trainer_of):
-    trainer = trainer_of(tiny_model, template="qwen3_5_think")
-    tokenizer, llm = trainer.processing_class, trainer.vllm_generation.llm
-    set_format(tokenizer, {})
-    messages = ({"role": "user", "content": "Turn left or right?"},)
-    request = Request(messages, max_tokens=4, temperature=1.0, tokens=True, think_tokens=20)
-    backend = VLLMBackend.of_trainer(trainer)
-    (tokens,) = backend.answer([request])[0].tokens.values()
-    said = tokenizer("Left.\n</think>\n\nleft<|im_end|>", add_special_tokens=False)["input_ids"]
-    llm.script = {(*tokens.prompt, *said[:place]): token for place, token in enumerate(said)}
-    (answer,) = backend.answer([request])
-    assert (answer.reasoning, answer.text, answer.finish, answer.thought_cut) == ("Left.", "left", "stop", False)
-    assert next(iter(answer.tokens.values())).said == tuple(said)
-
-
 def test_a_log_probability_that_vllm_does_not_know_is_left_to_trl(tiny_model, trainer_of):
     trainer = trainer_of(tiny_model)
     llm, prompts = trainer.vllm_generation.llm, [trainer.train_dataset[place]["prompt"] for place in range(2)]
@@ -306,11 +291,3 @@ def test_the_script_of_the_docs_learns_the_experts_calls_and_then_by_tools(tiny_
     learnt = tokenizer.apply_chat_template(chat["messages"][:3], tools=chat["tools"], tokenize=False)
     action = chat["messages"][2]["tool_calls"][0]["function"]["arguments"]["action"]
     assert learnt == f'{asked}<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call><|im_end|>\n'
-
-
-def test_the_script_of_the_docs_asks_for_the_experts_levels(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["trl_tools.py", f"--folder={tmp_path / 'tools'}", "--expert-levels=0"])
-    with pytest.raises(SystemExit):
-        runpy.run_path("docs/trl_tools.py", run_name="__main__")
-    assert "--expert-levels: expected at least 1" in capsys.readouterr().err
-    assert not (tmp_path / "tools").exists()

@@ -13,7 +13,7 @@ from libraries.noting import closers, threads
 from pydantic import ValidationError
 from serving import serving
 
-from gym_text_policies.bridges.verifiers import Levels, LevelsConfig
+from gym_text_policies.bridges.verifiers import LevelsConfig
 
 ROOT = Path(__file__).parents[2]
 ADAPTER = ROOT / "gym_text_policies/training/adapters/babyai-sft"
@@ -85,14 +85,6 @@ def test_a_server_that_is_not_there_is_an_error_of_the_episode(tmp_path):
     assert not episode["ok"] and [error["type"] for error in trace["errors"]] == ["ProviderError"]
 
 
-def test_a_system_prompt_given_to_verifiers_replaces_ours(served, tmp_path):
-    (tmp_path / "system.txt").write_text("Say: go forward.")
-    arguments = ["--env.taskset.system-prompt", "system.txt", "--env.taskset.max-steps", "2", "--env.taskset.max-unusable", "2"]
-    (episode,) = evaluate(tmp_path, served, "-n", "1", *arguments)
-    (trace,) = episode["traces"]
-    assert (said(trace, "system"), said(trace, "user")[0]) == (["Say: go forward."], LevelsConfig().begin(0).messages()[1])
-
-
 def test_steps_and_unusable_answers_in_a_row_are_limited():
     game = LevelsConfig(**GOTO, max_steps=2, max_unusable=2).begin(0)
     for answer, end in (("sing", None), ("turn left", None), ("turn left", "truncated")):
@@ -102,16 +94,6 @@ def test_steps_and_unusable_answers_in_a_row_are_limited():
     for answer, end in (("sing", None), ("", "unusable_answers")):
         game.play(answer)
         assert game.end == end
-
-
-def test_levels_are_tasks_with_names_and_folds_are_splits():
-    first, second = Levels(LevelsConfig(environment="BabyAIText-v0?task=pickup", levels=2, first_seed=5))
-    assert (first.data.seed, second.data.seed, first.data.idx) == (5, 6, 0)
-    assert second.data.name == "BabyAIText-v0?task=pickup train 6" and first.key != second.key
-    openings = {
-        LevelsConfig(environment="BabyAIText-v0?task=pickup", fold=fold).begin(5).messages()[1] for fold in ("train", "dev", "test")
-    }
-    assert len(openings) == 3
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,10 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, rollout
-from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.backends.local.tokens import prompt_tokens
-from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.bridges.levels import level_rows, write_levels
 from gym_text_policies.bridges.skyrl import register
-from gym_text_policies.environments import environment_maker, make_environment
+from gym_text_policies.environments import make_environment
 
 GOTO = "BabyAIText-v0?task=goto"
 SIZES = {"prompt_length": 512, "response_length": 1000}
@@ -88,18 +84,6 @@ def test_verl_reads_the_levels_and_its_agent_loop_plays_them_token_by_token(toke
     assert output.as_dict()["rm_scores"].sum() == pytest.approx(output.reward_score)
 
 
-def test_what_verl_reads_are_the_tokens_that_gym_text_plays(tokenizer, tmp_path):
-    row = rows_of(tmp_path, tokenizer)[0]
-    make = environment_maker(f"{GOTO}&max_episode_steps=3", fold="train")
-    with make() as env:
-        policy = LLMPolicy(ScriptedBackend(["turn left"]), env.get_wrapper_attr("text_spec"), strategy="chat", history="all")
-    (episode,) = rollout(make, policy, [0])
-    _, read = played(tokenizer, row, ["turn left"] * 100, sizes={**SIZES, "response_length": 60})
-    place = format_of(tokenizer).place(False)
-    expected = [prompt_tokens(tokenizer, step.decision.messages, place) for step in episode.steps]
-    assert read[:2] == expected[:2]
-
-
 def test_an_episode_ends_with_the_responses_greatest_length_and_after_unusable_answers_in_a_row(tokenizer, tmp_path):
     row = rows_of(tmp_path, tokenizer)[0]
     output, _ = played(tokenizer, row, ["turn left"] * 100, sizes={**SIZES, "response_length": 60})
@@ -145,12 +129,6 @@ def test_skyrl_reads_the_levels_and_its_environment_plays_them(tmp_path):
     assert sum(step["reward"] for step in steps) > 0.5 and steps[-1]["observations"] == []
     assert env.get_metrics() == {"success": 1.0, "steps": len(steps), "unusable": 1}
     env.close()
-
-
-def test_a_row_without_a_level_is_refused():
-    register()
-    with pytest.raises(UsageError, match="missing: environment, fold, seed"):
-        skyrl_gym.make("gym_text", env_config={}, extras={})
 
 
 def test_a_rows_module_is_imported_where_the_users_own_settings_name_it(tokenizer, tmp_path):

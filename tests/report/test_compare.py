@@ -6,8 +6,7 @@ from report_runs import SEEDS, make_env
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, as_policy, cli, load_policy, rollout
-from gym_text_policies.report.compare import Comparison, Estimate, compare_policies
-from gym_text_policies.report.statistics import PairedTest
+from gym_text_policies.report.compare import compare_policies
 
 
 def play(folder, make, *policies):
@@ -49,23 +48,6 @@ def test_the_first_is_what_several_others_are_compared_with(folder, capsys):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 120 and "1. gold (expert)\n2. learnt-1\n3. learnt-2\n" in text
     assert "McNemar; 2 alone wins 0 levels, 1 alone 6" in text and "| 3 less 1 | success" in text
-
-
-def test_several_environments_are_compared_together_too_and_another_limit_is_another_game(folder, tmp_path):
-    def longer():
-        return gym.make("BabyAIText-v0", task="goto", fold="test", max_episode_steps=21)
-
-    with longer() as env:
-        play(tmp_path / "random", longer, load_policy("random", env))
-        play(tmp_path / "both", longer, load_policy("gold", env))
-        play(tmp_path / "both" / "limit 20", make_env, load_policy("random", env))
-    with pytest.raises(UsageError, match="expected levels that all have played"):
-        compare_policies([folder / "expert", tmp_path / "random"])
-    play(tmp_path / "gold" / "limit 21", longer, load_policy("gold", longer()))
-    play(tmp_path / "gold" / "limit 20", make_env, load_policy("gold", make_env()))
-    both = compare_policies([tmp_path / "both", tmp_path / "gold"])
-    assert [one.levels for one in both] == [6, 6, 12] and both[2].environment == "all 2 environments"
-    assert both[2].tests[0]["return"].difference == pytest.approx(sum(one.tests[0]["return"].difference for one in both[:2]) / 2)
 
 
 def test_an_environment_with_more_training_runs_counts_no_more_than_another(folder, tmp_path):
@@ -122,12 +104,3 @@ def test_returns_of_another_scale_are_in_no_common_mean(folder, tmp_path):
     assert all("IQM of return" in one.figures[0] and "return" in one.tests[0] and one.better for one in (first, second))
     assert set(both.figures[1]) == {"success", "steps"} and both.levels == 12 and both.better == ()
     assert set(both.tests[0]) == {"success", "steps"} and "| return" not in both.to_text()
-
-
-def test_the_widest_table_fits_120_characters():
-    wide, test = Estimate(-191.78, -214.55, -169.01), PairedTest(0, -191.78, 1.2e-300, 1000, (1000, 1000), (-214.55, -169.01))
-    figures = {"success": Estimate(0.5, 0.4, 0.6), "return": wide, "IQM of return": wide, "steps": Estimate(999.5, 998.25, 999.75)}
-    tests = dict.fromkeys(("success", "return", "steps", "steps of wins"), test)
-    names = tuple("a policy whose name is long " * 9 for _ in range(12))
-    one = Comparison("E?" + "task=long&" * 30, 1000, 9, names, (1,) * 12, (figures,) * 12, (tests,) * 11, (1.0,) * 11)
-    assert max(map(len, one.to_text().splitlines())) <= 120

@@ -63,19 +63,6 @@ def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
     assert text.count("<polyline") == 6 and text.count("<polygon") == 3 and text.count("dev_success over minutes") >= 1
 
 
-def test_a_figure_that_one_of_a_lines_runs_has_alone_has_the_lines_label(tmp_path):
-    for number, plays in enumerate(([0.1, 0.2], [0.1])):  # the second run has just begun
-        (tmp_path / f"grpo-{number}").mkdir()
-        (tmp_path / f"grpo-{number}/config.json").write_text(json.dumps({"seed": number}))
-        lines = [{"iteration": n, "return": 0.5} for n in (1, 2)] + [
-            {"iteration": n, "dev_success": value} for n, value in enumerate(plays, 3)
-        ]
-        (tmp_path / f"grpo-{number}/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (both, alone) = charts(list(read_curves(tmp_path)))
-    assert [line[0] for line in both.lines] == [line[0] for line in alone.lines] == ["grpo, 2 runs"]
-    assert write_report([tmp_path], tmp_path / "r.html").read_text().count("<polyline") == 2
-
-
 def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):
     (tmp_path / "training.json").write_text("[")
     with pytest.raises(UsageError, match=r"training\.json: expected records"):

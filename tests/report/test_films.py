@@ -47,21 +47,6 @@ def test_every_state_is_a_frame_and_the_last_one_stays(episode, tmp_path):
     assert np.ptp(last[:, shown:]) > 100  # the panel says something
 
 
-def test_a_long_episode_shows_some_of_its_states_and_always_the_last(episode, tmp_path, monkeypatch):
-    monkeypatch.setattr(gif, "MOST_PICTURES", 4)
-    gif.write_gif(tmp_path / "a.gif", episode, functools.partial(make_env, render_mode="rgb_array"))
-    durations, _ = read(tmp_path / "a.gif")
-    assert len(durations) == 4 and durations[-1] == 2000  # the states 0, 3, 6 and 9
-
-
-def test_a_single_frame_is_a_gif_and_colours_stay_close(tmp_path):
-    frame = np.zeros((20, 30, 3), dtype=np.uint8)
-    frame[:, 10:] = (200, 60, 30)
-    gif.write_frames(tmp_path / "a.gif", [frame], [70])
-    with Image.open(tmp_path / "a.gif") as image:
-        assert np.abs(np.asarray(image.convert("RGB"), dtype=int) - frame).max() <= 8
-
-
 def test_a_failing_game_leaves_the_earlier_file(tmp_path):
     path = tmp_path / "a.gif"
     path.write_bytes(b"earlier")

@@ -13,7 +13,6 @@ from report_runs import ATTACK
 
 from gym_text_policies import EpisodeStore, LLMPolicy, ScriptedBackend, cli, load_policy, rollout
 from gym_text_policies.report import write_report
-from gym_text_policies.report.page import render
 from gym_text_policies.report.runs import read_runs
 
 BROWSER = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "helpers" / "browser.py"))
@@ -188,15 +187,6 @@ def test_a_step_says_whether_its_picture_is_the_one_that_the_model_saw(browser, 
     assert browser.run("document.getElementById('decision').textContent").count("the model saw one") == 1
 
 
-def test_pictures_are_kept_and_an_episode_that_goes_another_way_has_none(run, page):
-    kept = list((run / "pictures").iterdir())
-    store = EpisodeStore(run)
-    changed = {episode.key for episode in store.episodes() if episode.error}
-    assert {path.name.partition("-")[0] for path in kept} == {episode.key for episode in store.episodes()} - changed
-    picture = base64.b64decode(json.loads(kept[0].read_text())["pictures"][0])
-    assert picture.startswith(b"RIFF") and picture[8:12] == b"WEBP"
-
-
 def test_a_row_shows_its_gif(run, tmp_path):
     store = EpisodeStore(tmp_path)
     for episode in EpisodeStore(run).episodes():
@@ -212,7 +202,6 @@ def test_a_row_shows_its_gif(run, tmp_path):
     ("arguments", "message"),
     [
         (["nowhere"], "expected a run folder; nowhere is no folder"),
-        (["."], "has neither"),
         ([".", "--file", "."], "expected a file"),
     ],
 )
@@ -255,7 +244,6 @@ def test_a_stored_key_is_no_path(theirs, tmp_path, caplog):
     [
         ({"id": "Theirs-v0", "module": "their_games"}, "Import their_games in Python first."),
         ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "their_games:player"}}, "opponent="),
-        ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "openai:gpt-6-luna"}}, "opponent="),
         ({"id": "TextWorldText-v0", "kwargs": {"file": "/etc/passwd"}}, "file="),
     ],
 )
@@ -292,15 +280,3 @@ def test_no_link_of_a_folder_brings_a_file_of_the_reader_into_the_page_or_is_wri
         "secret of mine" not in text and base64.b64encode(b"a secret of mine").decode() not in text and "data:image/gif" not in text
     )
     assert secret.read_bytes() == b"a secret of mine" and list(mine.iterdir()) == []
-
-
-def test_the_page_has_what_was_paid_and_its_sum(run):
-    runs = read_runs([run])
-    paid = [
-        dataclasses.replace(one, episodes=tuple(dataclasses.replace(episode, cost=0.125) for episode in one.episodes))
-        for one in runs.variants
-    ]
-    text = render(dataclasses.replace(runs, variants=tuple(paid)), [], "Paid")
-    assert "cost, $</th>" in text and "cost, $</th>" not in render(runs, [], "Free")
-    total = 0.125 * sum(len(one.episodes) for one in paid)
-    assert re.search(rf"<th scope=row>total</th>(?:\s*<td></td>)*\s*<td>{total:.3g}</td>", text)

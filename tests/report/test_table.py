@@ -12,8 +12,8 @@ from gym_text_policies.records import Episode
 from gym_text_policies.report.bar_plots import plots
 from gym_text_policies.report.figures import Summary, how_asked, row
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.report.statistics import t_interval, wilson_interval
-from gym_text_policies.report.table import markdown
+from gym_text_policies.report.statistics import return_interval, t_interval, wilson_interval
+from gym_text_policies.report.table import fitted, markdown
 
 
 def summary(seed, outcome, reward, error=None, cost=0.0, level=None):
@@ -29,19 +29,6 @@ def test_an_episode_with_an_error_counts_in_no_mean():
     assert nothing["return"] is nothing["success"] is nothing["success_interval"] is None
 
 
-def test_intervals_are_students_and_wilsons():
-    assert t_interval([1.0]) is None and wilson_interval(0, 0) is None
-    assert t_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
-    assert wilson_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-
-
-def test_markdown_is_aligned_and_a_bar_in_a_name_is_escaped():
-    lines = markdown([row("E", "a|b", [summary(0, "won", 1.0)]), row("E", "c", [])]).splitlines()
-    assert len({len(line) for line in lines}) == 1 and len(lines) == 4
-    assert "a\\|b" in lines[2] and lines[3].count(" - ") >= 5
-    assert "asked" not in lines[0] and "cost" not in lines[0]
-
-
 def test_a_level_that_is_played_again_makes_no_interval_narrower():
     once = [summary(seed, "won" if seed % 3 else "lost", float(seed), level=seed) for seed in range(20)]
     again = [dataclasses.replace(one, seed=one.seed + 20 * lap) for lap in range(3) for one in once]
@@ -52,11 +39,6 @@ def test_a_level_that_is_played_again_makes_no_interval_narrower():
     assert "| 60 of 20 levels |" in markdown([figures]) and "levels" not in markdown([first])
     few = row("E", "p", [summary(0, "won", 1.0, level=5), summary(1, "lost", 0.0, level=5), summary(2, "lost", 0.0, level=6)])
     assert few["success"] == few["return"] == 0.25  # by the mean of each level
-
-
-def test_seeds_whose_level_nobody_tells_are_levels_of_their_own():
-    old = row("E", "p", [summary(seed, "won", 1.0) for seed in range(4)])
-    assert old["levels"] == 4 and old["success_interval"] == wilson_interval(4, 4)
 
 
 def test_what_was_paid_is_a_column_with_its_sum_and_failures_cost_too():
@@ -146,3 +128,43 @@ def test_success_is_a_dash_where_nobody_says_what_it_is(says, make, monkeypatch)
     drawn, empty = plots([variant])
     shown = (lines[2].split("|")[place].strip(), "success rate" in [*empty, *(plot.name for plot in drawn)])
     assert shown == (("0.00 [0.00, 0.79]", True) if spec is None else ("-", False))
+
+
+def scored(seed, reward, **more):
+    return dataclasses.replace(summary(seed, "won" if reward > 0.5 else "lost", reward), **{"invalid": 0, **more})
+
+
+def figures():
+    wrong = {"invalid": 3, "invalid_reasons": {"no action": 40, "cut": 2}}
+    return [
+        row("BabyAIText-v0?task=goto", "random", [scored(seed, float(seed % 2)) for seed in range(4)]),
+        row("BabyAIText-v0?task=goto", "talks", [scored(0, 0.0, **wrong)]),
+        row("LunarLanderLLM-v2", "random", [scored(seed, -190.0 - seed) for seed in range(4)]),
+    ]
+
+
+def test_success_comes_first_below_a_heading_for_each_environment():
+    table, note = fitted(figures()).split("\n\n")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert lines[0][:5] == ["policy", "success [95 %]", "return [95 %]", "episodes", "unusable answers"]
+    headings = [line[0] for line in lines[2:] if not any(line[1:])]
+    assert headings == ["BabyAIText-v0?task=goto", "LunarLanderLLM-v2"]
+    assert lines[4][0] == "talks" and lines[4][4] == "75%: mostly no action"
+    assert lines[6][2].startswith("-192 [") and "table.md" in note
+
+
+def test_a_table_is_no_wider_than_asked_and_loses_the_least_telling_columns_first():
+    wide, narrow = (fitted(figures(), width).partition("\n\n")[0] for width in (200, 80))
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 200
+    assert "episodes" in narrow and "tokens in" in wide and "tokens in" not in narrow
+
+
+def test_an_interval_of_the_return_stays_within_the_returns_that_are_possible():
+    values = [0.4, 0.0, 0.03]
+    low, high = t_interval(values)
+    assert low < 0 and return_interval(values, (0.0, 1.0)) == (0.0, high)
+    assert return_interval(values) == (low, high)
+    assert return_interval([2.0, 3.0], (0.0, 1.0)) == t_interval([2.0, 3.0]), "these bounds are another game's"
+    assert return_interval([1.0] * 9, (0.0, 1.0)) == wilson_interval(9, 9), "equal returns say nothing of their spread"
+    assert return_interval([-1.0] * 9, (-1.0, 1.0)) == (-1.0, 2 * wilson_interval(0, 9)[1] - 1)
+    assert return_interval([], (0.0, 1.0)) is None and return_interval([5.0]) is None
