@@ -30,10 +30,6 @@ _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
 _OF_ANY_LEVEL = (*_OF_MAKE, "expert")
 """Keyword arguments that do not change which level a seed is."""
-_FREE_KWARGS = ("expert", "render_mode")
-"""Keyword arguments that do not change the game. Records have no render mode."""
-_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
-"""Wrappers that policies put on. They do not change the game."""
 
 
 def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
@@ -113,16 +109,6 @@ def level_id(environment: str | Mapping[str, Any], fold: str | None, seed: int) 
     described = [(kwargs or {}).get("fold") for name, kwargs in environment.get("wrappers", ()) if name == "DescribeObservation"]
     fold = fold or kept.pop("fold", None) or next(filter(None, described), None)
     return " ".join(filter(None, (environment_name({"id": environment["id"], "kwargs": kept}), fold, str(seed))))
-
-
-def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an environment's record that identifies its levels and their step limit, whoever plays.
-
-    Returns of one level are compared only under one limit: a shorter one may have ended an episode that was as good.
-    """
-    wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS]
-    kwargs = {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS}
-    return {**environment, "kwargs": kwargs, "wrappers": wrappers}
 
 
 def _of_levels(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gym_text.descriptions import DESCRIBED, find_description
 from gym_text.wrappers import DescribeObservation, History
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
-from gym_text_policies.remake import remake_environment
+from gym_text_policies.stored_environment import make_stored_environment
 
 with contextlib.suppress(MissingDependencyError):  # else the tests that need it are skipped
     import_box2d()
@@ -130,7 +130,7 @@ def test_random_and_language_models_play_it(described):
     for policy in (load_policy("random", env), load_policy(f"scripted:{env.get_wrapper_attr('text_spec').actions[-1].name}", env)):
         (episode,) = rollout(make_env, policy, [0])
         assert episode.error is None and 1 <= episode.length <= 5 and episode.invalid == 0
-        again = remake_environment(episode.environment)
+        again = make_stored_environment(episode.environment)
         assert again.spec.to_json() == env.spec.to_json()
         again.close()
     env.close()

@@ -42,7 +42,7 @@ LAYERS = {
         ("files", "terminal"),
         ("settings",),
         ("records",),
-        ("policy", "prompts", "environments", "remake"),
+        ("policy", "prompts", "environments", "stored_environment"),
         ("flat_rows", "store"),
         ("rollouts", "game", "answers", "backends"),
         ("policies",),

@@ -181,7 +181,7 @@ MODULES_BY_NAME = {
     "gym_text_policies/__init__.py",  # the public names
     "gym_text_policies/backends/provider_table.py",  # the providers of the table
     "gym_text_policies/commands/parser.py",  # the commands
-    "gym_text_policies/environments.py",  # the user's, which `trust` and `remake` have seen before
+    "gym_text_policies/environments.py",  # the user's, which `trust` and `stored_environment` have seen before
 }
 
 

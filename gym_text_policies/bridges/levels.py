@@ -15,7 +15,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.prompts import STRATEGIES
-from gym_text_policies.remake import check_chooses_game
+from gym_text_policies.stored_environment import check_chooses_game
 
 AGENT = "gym_text"
 """Name under which the other library finds the bridge."""

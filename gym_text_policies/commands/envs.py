@@ -17,7 +17,7 @@ from gym_text.registration import SERVED
 from gym_text_policies.environments import import_module, make_environment, playable_ids
 from gym_text_policies.policies.baselines import RandomPolicy
 from gym_text_policies.policy import text_spec
-from gym_text_policies.remake import owner_of
+from gym_text_policies.stored_environment import owner_of
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
 _MORE = ("expert", "levels a fold", "valid actions", "steps/s")

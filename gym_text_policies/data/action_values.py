@@ -29,7 +29,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policy import Policy, check_lists_actions, turn_rngs
 from gym_text_policies.records import Decision, Episode, Message, Turn
-from gym_text_policies.remake import check_owner, remake_environment
+from gym_text_policies.stored_environment import check_owner, make_stored_environment
 
 
 class ValuedState(NamedTuple):
@@ -108,7 +108,7 @@ def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
     check_owner(record)  # before `takes`, which imports the environment's class
     if takes(record["id"], "expert"):
         record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}
-    env = remake_environment(record)
+    env = make_stored_environment(record)
     if by_expert and "replan" not in experts_of(env):
         env.close()
         raise UsageError(

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.environments import levels_config
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
+from gym_text_policies.stored_environment import levels_config
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import numpy as np
 from gym_text.errors import import_extra
 from gym_text_policies.files.safe_files import replacing, subfolder
 from gym_text_policies.records import Decision, Episode, Step
-from gym_text_policies.remake import remake_environment
 from gym_text_policies.report.replay import replay
 from gym_text_policies.report.runs import Variant, read_runs
+from gym_text_policies.stored_environment import make_stored_environment
 
 HEIGHT, PANEL, MARGIN = 480, 380, 14
 """Pixels: height of a frame, width of the panel beside the picture, and the panel's margin."""
@@ -65,7 +65,7 @@ def _filmed(path: Path, variant: Variant, key: str) -> bool:
         write_gif(
             path,
             episode,
-            functools.partial(remake_environment, episode.environment, render_mode="rgb_array"),
+            functools.partial(make_stored_environment, episode.environment, render_mode="rgb_array"),
             fps=2,
         )
     except Exception as error:  # an environment that a record describes may raise anything

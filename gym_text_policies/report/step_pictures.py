@@ -24,8 +24,8 @@ from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import is_regular, subfolder
 from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.records import Episode
-from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
+from gym_text_policies.stored_environment import make_stored_environment, owner_of
 from gym_text_policies.terminal.notebooks import episode_html
 
 _MOST_PICTURES = 40
@@ -67,7 +67,7 @@ def draw_pictures(episode: Episode, run: Path | None = None) -> Pictures:
     """Play an episode again and draw it.
 
     Args:
-        episode: The recorded episode. `remake_environment` makes its environment from the record.
+        episode: The recorded episode. `make_stored_environment` makes its environment from the record.
         run: The run folder; its folder ``pictures`` keeps the pictures, if it can be written.
 
     Returns:
@@ -139,7 +139,7 @@ def _make(episode: Episode) -> gym.Env[Any, Any]:
     if owner_of(record["id"]).startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
         record["kwargs"] = {**record["kwargs"], "expert": "off" if known else "replan"}
-    return remake_environment(record, render_mode="rgb_array")
+    return make_stored_environment(record, render_mode="rgb_array")
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Make the environment of a stored episode again. A record chooses the game; it imports no module and reads no file."""
+"""The environment of a stored episode: made again from its record, which chooses the game, imports no module and reads no file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from gym_text_policies.environments import import_module, make_environment, modu
 _SHIPPED = ("gym_text", "gymnasium")
 _MOST = 2000
 """Most characters of all arguments together."""
+_FREE_KWARGS = ("expert", "render_mode")
+"""Keyword arguments that do not change the game. Records have no render mode."""
+_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
+"""Wrappers that policies put on. They do not change the game."""
 
 
-def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
+def make_stored_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
     """Make the environment of a stored episode, without the wrappers of its policy. No module is imported for it.
 
     Args:
@@ -36,6 +40,16 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
     return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
+
+
+def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an environment's record that identifies its levels and their step limit, whoever plays.
+
+    Returns of one level are compared only under one limit: a shorter one may have ended an episode that was as good.
+    """
+    wrappers = [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS]
+    kwargs = {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS}
+    return {**environment, "kwargs": kwargs, "wrappers": wrappers}
 
 
 def check_owner(record: Mapping[str, Any]) -> None:

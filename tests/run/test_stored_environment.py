@@ -13,7 +13,7 @@ from gym_text.errors import GymTextError
 from gym_text.registration import HEAVY, WORDS
 from gym_text_policies.environments import _parameters, playable_ids
 from gym_text_policies.policy import environment_config
-from gym_text_policies.remake import check_plain, remake_environment
+from gym_text_policies.stored_environment import check_plain, make_stored_environment
 
 import_box2d()
 
@@ -25,12 +25,12 @@ def record(env_id, **more):
 def test_a_record_imports_no_module_that_the_program_has_not_imported(their_games):
     theirs = record("Theirs-v0", module=their_games)
     with pytest.raises(UsageError, match=r"Theirs-v0: expected one that ships .* Import their_games in Python first\."):
-        remake_environment(theirs)
+        make_stored_environment(theirs)
     with pytest.raises(UsageError, match="ships"):
-        remake_environment(record("their_games:Theirs-v0", module=their_games))
+        make_stored_environment(record("their_games:Theirs-v0", module=their_games))
     assert their_games not in sys.modules
     __import__(their_games)
-    with remake_environment(theirs) as env:
+    with make_stored_environment(theirs) as env:
         assert environment_config(env)["module"] == their_games
 
 
@@ -52,14 +52,14 @@ def test_a_record_imports_no_module_that_the_program_has_not_imported(their_game
 )
 def test_arguments_that_name_a_policy_or_a_file_or_are_heavy_are_refused(their_games, env_id, arguments):
     with pytest.raises(UsageError, match=f"environment {env_id}: expected arguments"):
-        remake_environment(record(env_id, kwargs=arguments))
+        make_stored_environment(record(env_id, kwargs=arguments))
     assert their_games not in sys.modules
 
 
 def test_what_chooses_a_game_may_stand_in_a_record():
     check_plain("TextArenaTwoPlayers-v0", {"game": "Nim-v0", "opponent": "random", "player": None})
     check_plain("FrozenLake-v1", {"desc": ["SF", "FG"], "map_name": "4x4", "reward_schedule": [1, 0, 0]})
-    with remake_environment(record("BabyAIText-v0", kwargs={"task": "goto", "fold": "dev"})) as env:
+    with make_stored_environment(record("BabyAIText-v0", kwargs={"task": "goto", "fold": "dev"})) as env:
         assert env.unwrapped.fold == "dev"
 
 
