@@ -14,7 +14,7 @@ from typing import Any
 from gym_text.errors import PolicyError, UsageError, check_options
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import prefixes
-from gym_text_policies.backends.providers.checks import check_answer
+from gym_text_policies.backends.providers.answer_checks import check_answer
 from gym_text_policies.environments import import_module
 from gym_text_policies.files.digests import file_digest
 

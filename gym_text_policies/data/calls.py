@@ -8,7 +8,7 @@ from typing import Any
 
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.call_format import call_parts
-from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
+from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls
 from gym_text_policies.records import Message
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import gymnasium as gym
 
-from gym_text_policies.backends.providers.budget import Purse, one_purse
+from gym_text_policies.backends.providers.budget import RunSpending, counted_together
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_when_asked
@@ -117,7 +117,7 @@ class EpisodeJob(Job[Episode]):
         if name not in held:
             make_env = environment_maker(self.environment, **self.policy.rendering | dict(self.arguments))
             env = make_env()
-            with one_purse(held.setdefault("purse", Purse())):  # all policies of a run share its limits on spending
+            with counted_together(held.setdefault("spending", RunSpending())):  # all policies of a run share its limits on spending
                 policy = self.make_policy(env)
             held[name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
             env.close()

@@ -25,7 +25,7 @@ from gym_text_policies.backends.local.adapters import (
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn
-from gym_text_policies.backends.providers.checks import check_fields, check_name
+from gym_text_policies.backends.providers.options import check_fields, check_name
 from gym_text_policies.files.safe_files import check_folder
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]

@@ -79,7 +79,7 @@ class Spending:
         return Spending(self.tokens + sign * other.tokens, self.cost + sign * other.cost)
 
 
-class Purse:
+class RunSpending:
     """What all models of a run have spent, and what is reserved for their calls in flight."""
 
     def __init__(self) -> None:
@@ -89,17 +89,17 @@ class Purse:
         self.changed = threading.Condition()
 
 
-_PURSE: ContextVar[Purse | None] = ContextVar("purse", default=None)
+_RUN: ContextVar[RunSpending | None] = ContextVar("run", default=None)
 
 
 @contextmanager
-def one_purse(purse: Purse) -> Iterator[None]:
-    """Let the backends that are made in a block share one purse. A backend that is made elsewhere has a purse of its own."""
-    token = _PURSE.set(purse)
+def counted_together(run: RunSpending) -> Iterator[None]:
+    """Let the backends that are made in a block count their spending together. A backend that is made elsewhere counts alone."""
+    token = _RUN.set(run)
     try:
         yield
     finally:
-        _PURSE.reset(token)
+        _RUN.reset(token)
 
 
 class Budget:
@@ -122,7 +122,7 @@ class Budget:
         self.is_limited = max_cost is not None or max_tokens is not None
         self._prices = prices
         self._max = (max_tokens, max_cost)
-        self._purse = _PURSE.get() or Purse()
+        self._run = _RUN.get() or RunSpending()
         self._beyond = Spending()  # the most that any call so far has spent beyond its bound
 
     def bound(self, sent: Any, messages: int, choices: int, most: int, picture: int = 0) -> Spending:
@@ -145,40 +145,36 @@ class Budget:
         Raises:
             BudgetError: If the call could pass a limit and no call is in flight.
         """
-        purse = self._purse
-        with purse.changed:
+        run = self._run
+        with run.changed:
             while passed := self._passed(bound.plus(self._beyond)):
-                if not purse.calls:
+                if not run.calls:
                     raise BudgetError(passed)
-                purse.changed.wait()
+                run.changed.wait()
             reserved = bound.plus(self._beyond)
-            purse.reserved = purse.reserved.plus(reserved)
-            purse.calls += 1
+            run.reserved = run.reserved.plus(reserved)
+            run.calls += 1
             return reserved
 
     def settle(self, bound: Spending, reserved: Spending, spent: Spending) -> None:
         """Replace a call's reservation by its spending. What a call spends beyond its bound is added to later bounds."""
-        purse, more = self._purse, spent.plus(bound, -1)
-        with purse.changed:
-            purse.calls -= 1
-            purse.reserved = purse.reserved.plus(reserved, -1) if purse.calls else Spending()
-            purse.spent = purse.spent.plus(spent)
+        run, more = self._run, spent.plus(bound, -1)
+        with run.changed:
+            run.calls -= 1
+            run.reserved = run.reserved.plus(reserved, -1) if run.calls else Spending()
+            run.spent = run.spent.plus(spent)
             self.spent = self.spent.plus(spent)
             self._beyond = Spending(max(self._beyond.tokens, more.tokens), max(self._beyond.cost, more.cost))
-            purse.changed.notify_all()
+            run.changed.notify_all()
 
     def _passed(self, bound: Spending) -> str:
         """Return an error message if `bound` could pass a limit, else an empty string."""
-        spent = self._purse.spent
-        most = spent.plus(self._purse.reserved).plus(bound)
-        rows = [
-            ("max_total_tokens", self._max[0], most.tokens, spent.tokens, bound.tokens, "d", "tokens"),
-            ("max_cost", self._max[1], most.cost, spent.cost, bound.cost, ".6g", "US dollars"),
-        ]
-        for name, limit, total, used, next_call, form, unit in rows:
-            if limit is not None and total > limit:
-                return (
-                    f"{name}={limit}: {used:{form}} {unit} are spent and the next call may take up to {next_call:{form}}, so the "
-                    "run stops here. Its finished episodes are kept; run it again with a higher limit to go on."
-                )
-        return ""
+        spent = self._run.spent
+        most = spent.plus(self._run.reserved).plus(bound)
+        (max_tokens, max_cost), said = self._max, ""
+        if max_tokens is not None and most.tokens > max_tokens:
+            said = f"max_total_tokens={max_tokens}: {spent.tokens} tokens are spent and the next call may take up to {bound.tokens}"
+        elif max_cost is not None and most.cost > max_cost:
+            said = f"max_cost={max_cost}: {spent.cost:.6g} US dollars are spent and the next call may take up to {bound.cost:.6g}"
+        rest = ", so the run stops here. Its finished episodes are kept; run it again with a higher limit to go on."
+        return said and said + rest

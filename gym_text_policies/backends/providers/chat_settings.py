@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -24,12 +23,13 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 """Words of a server that refuses a field as such, and not because of what else is sent."""
+_OF_VALUE = re.compile(r"unsupported[_ ]value|supported values|does not support ['\"]?\w+['\"]? with", re.IGNORECASE)
+"""Words of a server that refuses the value of a field that it knows."""
 _SWITCHES = ("enable_thinking", "thinking")
 """Arguments by which chat templates turn thoughts on and off. A template ignores those that it does not name."""
 _THOUGHT_FIELD, _KWARGS, _EFFORT = "reasoning_content", "chat_template_kwargs", "reasoning_effort"
 _SMALLEST = ("none", "minimal", "low")
 """Smallest efforts of hosted models: each takes at least one of them, or does not think."""
-_USUAL = "medium"
 
 
 class ChatSettings:
@@ -65,21 +65,16 @@ class ChatSettings:
 
     def thinking(self, think: Think) -> dict[str, Any]:
         """Return the fields that say whether and how much to think."""
-        if not self.by_template:
-            return {_EFFORT: self._effort(think)}
-        switches: dict[str, Any] = {} if think is None else dict.fromkeys(_SWITCHES, think is not False)
         effort = {_EFFORT: think} if isinstance(think, str) else {}
-        arguments = switches | effort | self._template_kwargs
-        return ({_KWARGS: arguments} if arguments else {}) | ({} if _EFFORT in self._refused else effort)
-
-    def _effort(self, think: Think) -> str | None:
-        """Return the effort of a hosted model. The smallest stands for no thoughts; a model that takes no effort does not think."""
+        if self.by_template:
+            switches = {} if think is None else dict.fromkeys(_SWITCHES, think is not False)
+            arguments = switches | effort | self._template_kwargs
+            return ({_KWARGS: arguments} if arguments else {}) | ({} if _EFFORT in self._refused else effort)
         if think is not False:
-            return effort_of(think)
-        return None if _EFFORT in self._refused else next((name for name in _SMALLEST if not self._has_refused(name)), None)
-
-    def _has_refused(self, effort: str) -> bool:
-        return f"{_EFFORT}={effort}" in self._refused
+            return {_EFFORT: effort_of(think)}
+        if _EFFORT in self._refused:  # a model that takes no effort does not think
+            return {}
+        return {_EFFORT: next((name for name in _SMALLEST if f"{_EFFORT}={name}" not in self._refused), None)}
 
     def fit(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request without what the server has refused."""
@@ -107,7 +102,7 @@ class ChatSettings:
         elif field == _EFFORT and not self.by_template:
             if think is not False:
                 raise UsageError(f"think={think!r}: expected an effort that {self._model} takes; {error}")
-            key = f"{_EFFORT}={body[_EFFORT]}" if _is_about_value(str(error)) and body[_EFFORT] != _SMALLEST[-1] else field
+            key = f"{_EFFORT}={body[_EFFORT]}" if _OF_VALUE.search(str(error)) and body[_EFFORT] != _SMALLEST[-1] else field
             what = "another is tried"
         with self._lock:
             if key not in self._refused:
@@ -115,37 +110,20 @@ class ChatSettings:
                 _logger.warning("%s: its server takes no %s; %s.", self._model, key, what)
         return True
 
-    def _refused_field(self, text: str, body: Mapping[str, Any]) -> str | None:
-        """Return the field that a server's words refuse, if the request can do without it."""
+    def _refused_field(self, words: str, body: Mapping[str, Any]) -> str | None:
+        """Return the field that a server's words refuse, if the request can do without it: the one that they name first."""
         names = {name for name in (*_OTHER_NAME, *_LEFT_OUT, _EFFORT) if name in body}
         names |= {_KWARGS} if _KWARGS in body and not self._template_kwargs else set()
         names -= self._given
         names |= {_THOUGHT_FIELD} if any(_THOUGHT_FIELD in message for message in body["messages"]) else set()
         names -= {name for name in _OTHER_NAME if _OTHER_NAME[name] in self._refused}  # the server has refused the other name
-        if not _NOT_TAKEN.search(text):
-            return None
-        told = _told_field(text)
-        found = [match for name in names if (match := re.search(rf"(?<!\w){name}(?!\w)", text))]
-        return told if told in names else min(found, key=lambda match: match.start())[0] if found else None
-
-
-def _told_field(text: str) -> str | None:
-    """Return the field that an error of OpenAI's form names as ``param``, if there is one."""
-    try:
-        error = json.loads(text.partition(": ")[2])["error"]
-        return str(error["param"]).rpartition(".")[2]
-    except (ValueError, LookupError, TypeError):
-        return None
-
-
-def _is_about_value(text: str) -> bool:
-    """Return whether a server refuses the value of a field that it knows."""
-    return bool(re.search(r"unsupported[_ ]value|supported values|does not support ['\"]?\w+['\"]? with", text, re.IGNORECASE))
+        first = re.search("|".join(rf"(?<!\w){name}(?!\w)" for name in names), words) if names else None
+        return first[0] if first and _NOT_TAKEN.search(words) else None
 
 
 def effort_of(think: Think) -> str | None:
     """Return the effort that stands for a setting of thoughts, for hosted models."""
-    return think if isinstance(think, str) else {None: None, True: _USUAL, False: _SMALLEST[0]}[think]
+    return think if isinstance(think, str) else {None: None, True: "medium", False: _SMALLEST[0]}[think]
 
 
 def refuse_settings(model: str, request: Request, names: Sequence[str]) -> None:
@@ -153,12 +131,3 @@ def refuse_settings(model: str, request: Request, names: Sequence[str]) -> None:
     for name in names:
         if getattr(request, name) is not None:
             raise UsageError(f"{name}: expected none; {model} has no such setting. Leave it out, or take a server of your own.")
-
-
-def no_thought_before_a_decision(request: Request) -> None:
-    """Raise `UsageError` if a typed decision, before which no model thinks, is to be made with a thought."""
-    if request.think:
-        raise UsageError(
-            f"think={request.think!r}: expected another mode; a typed decision is made without a thought. Take mode 'json' or "
-            "'text', or openai: with decide='letter' or 'logprobs'."
-        )

@@ -1,4 +1,4 @@
-"""`Connection`: a server with OpenAI's protocol. Each request has a limit of bytes and of seconds, whatever the server does."""
+"""`Connection`: a server with OpenAI's protocol, and `Servers`: several servers of one model."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.providers.errors import CallError
 
-MOST_BYTES = 2**24
-"""Most bytes of an answer. The tokens of a long prompt with their texts take a few million."""
-UNPACKED = {"Accept-Encoding": "identity"}
-"""Headers that ask for uncompressed answers: the size of a compressed one is not known before it is unpacked."""
+_PAUSE = 30.0
+"""Seconds for which a failed server is left out, if it does not say when to come back."""
 T = TypeVar("T")
 
 
@@ -25,7 +24,7 @@ class Connection:
     """A server, asked through OpenAI's client.
 
     Args:
-        client: The client, with a hook of `bounded` for its responses.
+        client: The client.
         model: The model's name.
         timeout: Seconds within which a whole answer has to arrive.
     """
@@ -35,7 +34,7 @@ class Connection:
         self._root = str(client.base_url).rstrip("/").removesuffix("/v1")
         self._timeout = timeout
         self.model = model
-        weakref.finalize(self, client.close)  # a client does not close an http client that it was given
+        weakref.finalize(self, client.close)
 
     def get(self, path: str) -> Any:
         """Return the answer to a GET of a path such as ``/v1/models``."""
@@ -57,6 +56,52 @@ class Connection:
         answer = in_time(self._timeout, call)
         check_no_error(answer)
         return answer
+
+
+class Servers:
+    """Connections to several servers, which take turns. A server that fails is left out for a while; the retry goes to another.
+
+    If all are left out, the one that comes back first is asked.
+
+    Args:
+        connections: One for each server.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, connections: Sequence[Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self.connections = list(connections)
+        self._clock = clock
+        self._back = [0.0] * len(self.connections)  # the time from which each server may be asked again
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[Any]:
+        """Yield the next connection, and leave its server out for a while if it fails."""
+        with self._lock:
+            now, size = self._clock(), len(self.connections)
+            # the first that is not left out, else the first to come back; `min` takes the first of equal ones
+            index = min(((self._next + i) % size for i in range(size)), key=lambda i: max(now, self._back[i]))
+            self._next = (index + 1) % size
+        try:
+            yield self.connections[index]
+        except CallError as error:
+            if error.elsewhere and size > 1:
+                self._leave_out(index, error)
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self.connections:
+            connection.close()
+
+    def _leave_out(self, index: int, error: CallError) -> None:
+        """Leave a server out for a while. If another server is not left out, the request is retried at once."""
+        with self._lock:
+            now = self._clock()
+            self._back[index] = now + (_PAUSE if error.after is None else error.after)
+            if min(self._back) <= now:
+                error.retry, error.after = True, 0.0
 
 
 def in_time(seconds: float, call: Callable[[], T]) -> T:
@@ -85,39 +130,6 @@ def in_time(seconds: float, call: Callable[[], T]) -> T:
         raise CallError.timeout(seconds) from None
 
 
-def bounded(base: type[Any], seconds: float) -> Callable[[Any], None]:
-    """Return a hook that limits the bytes of a response, and the time in which they arrive.
-
-    Args:
-        base: The `SyncByteStream` of the client's library.
-        seconds: Most seconds from the headers to the last byte.
-    """
-
-    class Bounded(base):  # type: ignore[misc]  # the library accepts only streams of its own class
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        def __iter__(self) -> Iterator[bytes]:
-            size, end = 0, time.monotonic() + seconds
-            for part in self._stream:
-                size += len(part)
-                if size > MOST_BYTES:
-                    raise CallError(f"expected an answer of at most {MOST_BYTES:,} bytes; the server sends more", billed=True)
-                if time.monotonic() > end:
-                    raise CallError.timeout(seconds)
-                yield part
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def hook(response: Any) -> None:
-        if (packed := response.headers.get("content-encoding", "identity").lower()) != "identity":
-            raise CallError(f"expected an uncompressed answer, as requested; got a compressed one ({packed})", billed=True)
-        response.stream = Bounded(response.stream)
-
-    return hook
-
-
 def check_no_error(answer: Any) -> None:
     """Raise `CallError`, with the server's words, if an answer with HTTP status 200 is an error."""
     if not isinstance(answer, dict) or not answer.get("error"):
@@ -134,14 +146,14 @@ def check_url(url: Any) -> str | None:
     """Return a server's address; raise `UsageError` if `url` is not an address, or could contain a key."""
     if url is None:
         return None
-    example = "such as http://127.0.0.1:8000/v1"
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets, or a port that is not a number; the address may contain a key, so it is not shown
-        raise UsageError(f"base_url: expected an address {example}; got one with an invalid host or port.") from None
+    except ValueError:  # brackets, or a port that is not a number
+        known = False
+    if not known:  # an address with a user or a query may contain a key, so it is not shown
+        shown = "another text" if isinstance(url, str) and {"@", "?"} & set(url) else repr(url)
+        raise UsageError(f"base_url: expected an address such as http://127.0.0.1:8000/v1; got {shown}.")
     if parts.username or parts.password or parts.query:
         raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")
-    if not known:
-        raise UsageError(f"base_url: expected an address {example}; got {url!r}.")
     return str(url)

@@ -35,7 +35,7 @@ class CallError(Exception):
     def of_status(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> CallError:
         """Return the error for an HTTP status other than success."""
         again = status in (408, 409, 425, 429) or status >= 500
-        error = cls(f"HTTP {status}: {text}", retry=again, after=_retry_after(headers or {}))
+        error = cls(f"HTTP {status}: {text}", retry=again, after=_seconds((headers or {}).get("retry-after")))
         error.refused = status in (400, 404, 405, 413, 422)
         return error
 
@@ -57,20 +57,15 @@ class CallError(Exception):
         return cls(text, retry=True, billed=True)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait, from the headers Retry-After-Ms or Retry-After; None if there is neither."""
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            return max(0.0, float(value) * scale)
-        except ValueError:
-            pass
-        try:
-            moment = parsedate_to_datetime(value)
-        except ValueError:
-            continue
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-    return None
+def _seconds(retry_after: str | None) -> float | None:
+    """Return the seconds to wait, from the header Retry-After: a number or a date; None if it is neither."""
+    try:
+        return max(0.0, float(retry_after or ""))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(retry_after or "")
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.thinking import BehindThought, Thought, with_budget
+from gym_text_policies.backends.providers.answer_checks import is_log_prob
 from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
-from gym_text_policies.backends.providers.checks import is_log_prob
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
@@ -22,8 +21,8 @@ from gym_text_policies.backends.providers.token_server import Draw, Generated, T
 from gym_text_policies.backends.providers.vllm import VLLM
 
 TOKEN_SERVERS: tuple[type[TokenServer], ...] = (LlamaCpp, VLLM)
-_UNKNOWN = (404, 405, 501)
-"""HTTP statuses of a server that does not know a path."""
+_NO_LIST = (404, 405, 500, 501)
+"""HTTP statuses of a server that has no list of models; 500 is that of `transformers serve` without a network."""
 
 
 @dataclass
@@ -176,30 +175,19 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def token_server(server: Connection, tokenizer: str | None, *, only: bool) -> TokenServer | None:
-    """Ask a server for its list of models, which tells its kind. Return None if typed decisions are to be used instead.
+def token_server(server: Connection, tokenizer: str | None) -> TokenServer | None:
+    """Ask a server for its list of models, which tells its kind. Return None if it is none of `TOKEN_SERVERS`.
 
     Args:
         server: The server.
         tokenizer: Name of the model's tokenizer, if the user gave one.
-        only: Whether to use log-probabilities even if the server has typed decisions.
-
-    Raises:
-        UsageError: With `only`, if the server gives no log-probabilities.
     """
     rows = _models(server)
     row = next((row for row in rows if row.get("id") == server.model), rows[0] if rows else {})
     # an adapter has the tokenizer of its base
     row = next((other for other in rows if other.get("id") == row.get("parent")), row)
     kind = next((kind for kind in TOKEN_SERVERS if kind.owner == row.get("owned_by")), None)
-    if kind is None and only:
-        names = ", ".join(kind.name for kind in TOKEN_SERVERS)
-        raise UsageError(
-            f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), as "
-            f"owned_by in its /v1/models says; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
-            "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
-        )
-    return None if kind is None or (not only and _has_decisions(server)) else kind(server, row, tokenizer)
+    return None if kind is None else kind(server, row, tokenizer)
 
 
 def weights_of(server: Connection) -> dict[str, Any]:
@@ -214,28 +202,12 @@ def weights_of(server: Connection) -> dict[str, Any]:
     return facts
 
 
-def _status(error: Exception) -> int | None:
-    """Return the HTTP status in an error of the client, if there is one."""
-    return getattr(error, "status_code", None)
-
-
-def _has_decisions(server: Connection) -> bool:
-    """Return whether a server has typed decisions, by its answer to an empty request for one."""
-    try:
-        server.post("/v1/decisions", {})
-    except Exception as error:
-        if _status(error) is None:
-            raise
-        return _status(error) not in _UNKNOWN
-    return True
-
-
 def _models(server: Connection) -> list[dict[str, Any]]:
     """Return a server's list of models; an empty one if it has none."""
     try:
         answer = server.get("/v1/models")
     except Exception as error:
-        if _status(error) in (*_UNKNOWN, 500):  # `transformers serve` without a network answers 500
+        if getattr(error, "status_code", None) in _NO_LIST:
             return []
         raise
     rows = answer.get("data") if isinstance(answer, dict) else None

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
-from gym_text_policies.backends.providers.chats import first_choice, read_chat
-from gym_text_policies.backends.providers.checks import is_log_prob
+from gym_text_policies.backends.providers.answer_checks import is_log_prob
+from gym_text_policies.backends.providers.chat_answers import first_choice, read_chat
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.records import Message
 

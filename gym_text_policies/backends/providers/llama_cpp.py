@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from gym_text_policies.backends.providers.chats import finish_of
-from gym_text_policies.backends.providers.checks import count
+from gym_text_policies.backends.providers.answer_checks import count
+from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import MARK, LlamaCppTokenizer
 from gym_text_policies.backends.providers.token_server import Candidates, Draw, Generated, Scores, TokenServer, along, next_tokens

@@ -10,17 +10,15 @@ from typing import Any
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.chat_settings import no_thought_before_a_decision
-from gym_text_policies.backends.providers.chats import as_state, finish_of, with_field, with_thought
-from gym_text_policies.backends.providers.checks import count, normalised
-from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
+from gym_text_policies.backends.providers.answer_checks import count
+from gym_text_policies.backends.providers.chat_answers import arguments_of, finish_of, with_thought
+from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls, with_field, with_images
+from gym_text_policies.backends.providers.connection import check_no_error, check_url, in_time
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import client_key, key_of
-from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
-from gym_text_policies.backends.providers.picture_parts import no_picture_in_a_decision, with_images
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.tool_calls import arguments_of, tools_of, with_calls
+from gym_text_policies.backends.providers.typed_decisions import check_no_picture, check_no_thought, normalised, systemone_fields
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -64,10 +62,9 @@ class OllamaBackend(RemoteBackend):
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
         key = client_key(self.provider, key_variable)
         self._keep_secret(key_of(key_variable))
-        headers = UNPACKED | ({"Authorization": f"Bearer {key}"} if key else {})
-        timeout = self._options.timeout
-        hooks = {"response": [bounded(self._httpx.SyncByteStream, timeout), _check_response]}
-        self._client = self._ollama.Client(base_url, timeout=timeout, headers=headers, event_hooks=hooks)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        hooks = {"response": [_check_response]}
+        self._client = self._ollama.Client(base_url, timeout=self._options.timeout, headers=headers, event_hooks=hooks)
         self._chats: OrderedDict[str, tuple[tuple[Message, ...], int]] = OrderedDict()  # episode -> its last chat, tokens read
         self._lock = threading.Lock()
         self._warned = False
@@ -89,15 +86,8 @@ class OllamaBackend(RemoteBackend):
             return self._chat(request) if request.choices is None else self._systemone(request)
 
     def _chat(self, request: Request) -> Answer:
-        options = {
-            "num_predict": request.most_tokens,
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "top_k": request.top_k,
-            "min_p": request.min_p,
-            "seed": request.seed,
-            "num_ctx": self._num_ctx,
-        }
+        names = ("temperature", "top_p", "top_k", "min_p", "seed")
+        options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)
         response = in_time(
             self._options.timeout,
@@ -143,13 +133,12 @@ class OllamaBackend(RemoteBackend):
 
     def _check_choices(self, request: Request) -> None:
         super()._check_choices(request)
-        no_picture_in_a_decision(request)
-        no_thought_before_a_decision(request)
+        check_no_picture(request)
+        check_no_thought(request)
 
     def _systemone(self, request: Request) -> Answer:
-        question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": dict.fromkeys(request.choices or ())}
-        state = as_state(request.messages)
-        response = in_time(self._options.timeout, lambda: self._client.systemone(self.model, state, {"action": question}))
+        fields = systemone_fields(request)
+        response = in_time(self._options.timeout, lambda: self._client.systemone(self.model, *fields.values()))
         return Answer(
             probabilities=normalised(request.choices or (), response.answers["action"].probabilities),
             probability_kind=self.probability_kind,

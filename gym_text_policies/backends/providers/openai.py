@@ -1,4 +1,4 @@
-"""OpenAI, and every server with its protocol: vLLM, llama.cpp, `transformers serve`, Gemini's compatible endpoint."""
+"""OpenAI, and every server with its protocol: vLLM, llama.cpp, SGLang, `transformers serve`, Gemini's compatible endpoint."""
 
 from __future__ import annotations
 
@@ -6,37 +6,49 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.chat_settings import ChatSettings, no_thought_before_a_decision, refuse_settings
-from gym_text_policies.backends.providers.chats import as_state, read_chat, with_field
-from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
-from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
+from gym_text_policies.backends.providers.answer_checks import count
+from gym_text_policies.backends.providers.chat_answers import read_chat
+from gym_text_policies.backends.providers.chat_messages import Detail, tools_of, with_calls, with_field, with_picture_part
+from gym_text_policies.backends.providers.chat_settings import ChatSettings, refuse_settings
+from gym_text_policies.backends.providers.connection import Connection, Servers, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.exact_scores import ExactScores, token_server, weights_of
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, read_letter
-from gym_text_policies.backends.providers.options import RemoteOptions
-from gym_text_policies.backends.providers.picture_parts import Detail, as_parts, no_picture_in_a_decision
+from gym_text_policies.backends.providers.options import RemoteOptions, check_fields, check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.servers import Servers
-from gym_text_policies.backends.providers.thought_room import Thinking
-from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
+from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
+from gym_text_policies.backends.providers.typed_decisions import (
+    QUESTION,
+    check_no_picture,
+    check_no_thought,
+    normalised,
+    systemone_fields,
+)
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """The ways to ask for choices; see `OpenAIBackend`."""
-_LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
-"""Most choices of a request, and the kind of the probabilities. ``logprobs`` has no limit."""
+
+
+class _Way(NamedTuple):
+    """A way to ask for choices whose number is limited."""
+
+    most_choices: int
+    probability_kind: str
+
+
+_WAYS = {"decisions": _Way(255, "decision"), "systemone": _Way(26, "letter"), "letter": _Way(MOST_LETTERS, "letter")}
+"""``logprobs`` has no limit; ``auto`` is ``logprobs`` or ``decisions``."""
 _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
     "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
 )
 _KWARGS = "chat_template_kwargs"
-INSTRUCTIONS = "Which action comes next?"
-"""The question of a typed decision."""
 
 
 class OpenAIBackend(RemoteBackend):
@@ -52,12 +64,11 @@ class OpenAIBackend(RemoteBackend):
       letters are compared.
     * ``letter``: a chat completion with a letter for each of at most 20 choices, by any server that gives log-probabilities of
       generated tokens. This is an approximation, since the letters are compared, and not the actions.
-    * ``auto``: ``decisions``, or ``logprobs`` if the server is one of these two and has no typed decisions. With a `base_url` the
-      server is asked for its kind at the first request with choices.
+    * ``auto``: ``logprobs`` if the server is llama.cpp or vLLM, else ``decisions``. With a `base_url` the server is asked for its
+      kind at the first request with choices.
 
-    In records ``auto`` and ``decisions`` are the same, so that episodes stored with one are found with the other. A server either
-    answers typed decisions, and then both use them; or it does not, and then ``decisions`` fails. The record of each decision says
-    how it was made (`probability_kind`).
+    In records ``auto`` and ``decisions`` are the same, so that episodes stored with one are found with the other. The record of
+    each decision says how it was made (`probability_kind`).
 
     Args:
         model: The model's name.
@@ -66,9 +77,8 @@ class OpenAIBackend(RemoteBackend):
             addresses of several servers with the same model, which share the load: see `Servers`.
         key_variable: Name of the environment variable with the key; None sends none. Other servers may need none.
         decide: How to ask for choices.
-        tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM. By default it is
-            loaded by the server's name for the model. No answer depends on it: a tokenizer with other tokens than the server's is
-            refused.
+        tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM. By default it is loaded by the
+            server's name for the model. No answer depends on it: a tokenizer with other tokens than the server's is refused.
         template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``, on a server of one's own.
         end_of_turn: The text of the token that ends an answer, for ``logprobs`` and tokens; by default what the template writes.
         picture_detail: In how much detail a model of OpenAI's sees a picture: low, high or auto; None leaves it to the server.
@@ -114,11 +124,11 @@ class OpenAIBackend(RemoteBackend):
         self._template_kwargs = self._arguments(check_fields("template_kwargs", template_kwargs))
         kwargs, own = self._template_kwargs, bool(self._urls)
         self._settings = ChatSettings(f"openai:{model}", own=own, template_kwargs=kwargs, given=self._extra)
-        self._thinking = Thinking(self._call, self._is_by_tokens)
-        self._ways: dict[Connection, ExactScores | Literal["decisions"]] = {}  # how to ask each server for choices
+        self._thoughts = ThoughtLimit(self._call, self._is_by_tokens)
+        self._scores: dict[Connection, ExactScores | None] = {}  # of the servers that were asked for their kind
         self._lock = threading.Lock()
-        self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
-        self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
+        self.most_choices = _WAYS.get(self._decide, _WAYS["decisions"]).most_choices
+        self.probability_kind = _WAYS[self._decide].probability_kind if self._decide in _WAYS else "likelihood"
 
     def _arguments(self, template_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the user's template arguments, which may also stand in `extra`."""
@@ -132,17 +142,13 @@ class OpenAIBackend(RemoteBackend):
 
     def _connect(self, url: str | None, key: str) -> Connection:
         timeout = self._options.timeout
-        hooks = {"response": [bounded(import_extra("httpx2", "openai").SyncByteStream, timeout)]}
-        http = self._openai.DefaultHttpxClient(event_hooks=hooks)  # with the proxies of the environment
-        settings = {"timeout": timeout, "max_retries": 0, "default_headers": UNPACKED, "http_client": http}
-        return Connection(self._openai.OpenAI(base_url=url, api_key=key, **settings), self.model, timeout)
+        return Connection(self._openai.OpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=0), self.model, timeout)
 
     @property
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
-        decide = None if self._decide in ("auto", "decisions") else self._decide
         settings = {
-            "decide": decide,
+            "decide": None if self._decide in ("auto", "decisions") else self._decide,
             "template_kwargs": None if _KWARGS in self._extra else self._template_kwargs,
             "end_of_turn": self._end_of_turn,
             "picture_detail": self._detail,
@@ -153,10 +159,10 @@ class OpenAIBackend(RemoteBackend):
     def _ask_weights(self) -> dict[str, Any]:
         """Return what the servers tell of their model; raise `UsageError` if they differ."""
         with self._failures():
-            facts = [weights_of(server) if self._urls else {} for server in self._client.clients]
-        if any(server_facts != facts[0] for server_facts in facts):
-            raise UsageError(f"identify_weights: expected servers of one model; they tell of different ones: {facts}.")
-        return facts[0]
+            weights = [weights_of(server) if self._urls else {} for server in self._client.connections]
+        if any(of_server != weights[0] for of_server in weights):
+            raise UsageError(f"identify_weights: expected servers of one model; they tell of different ones: {weights}.")
+        return weights[0]
 
     @property
     def _hides_thoughts(self) -> bool:
@@ -164,8 +170,8 @@ class OpenAIBackend(RemoteBackend):
 
     def _check_choices(self, request: Request) -> None:
         if self._decide != "letter":
-            no_picture_in_a_decision(request)
-        if self._decide in _LIMITS:  # else the server is asked first
+            check_no_picture(request)
+        if self._decide in _WAYS:  # else the server is asked for its kind first
             super()._check_choices(request)
 
     def _sent(self, request: Request) -> tuple[Any, int]:
@@ -174,21 +180,19 @@ class OpenAIBackend(RemoteBackend):
         if request.choices is not None and self._decide != "letter":
             sent, most = super()._sent(request)
             return sent, most + thought
-        request = replace(request, picture=None)  # its bytes are no tokens
-        body = self._body(request) if request.choices is None else self._letters(request)
+        body = self._body(replace(request, picture=None))  # its bytes are no tokens
         limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
-        answers = [body[name] for name in ("n", "best_of") if name in body]
-        if self._budget.is_limited and not (limits and all(type(number) is int and number > 0 for number in (*limits, *answers))):
+        if self._budget.is_limited and not (limits and all(type(number) is int and number > 0 for number in limits)):
             raise UsageError(
                 "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
                 "it an answer's cost has no bound."
             )
-        return body, max(limits, default=request.most_tokens) * max(answers, default=1) + thought
+        return body, max(limits, default=request.most_tokens) + thought
 
     def _is_by_tokens(self, request: Request) -> bool:
         """Return whether a request is answered by tokens, if the server takes tokens."""
         if request.choices is not None:
-            return self._decide not in _LIMITS
+            return self._decide not in _WAYS
         others = (request.schema, request.tool, request.picture)
         return request.tokens and bool(self._urls) and all(part is None for part in others)
 
@@ -196,43 +200,50 @@ class OpenAIBackend(RemoteBackend):
         """Return the most tokens of a thought that the model's window limits, and not the request."""
         if not self._budget.is_limited or request.think_tokens is not None or not self._is_by_tokens(request):
             return 0
-        if not self._ways:
+        if not self._scores:
             with self._client.turn() as server, self._failures():
-                self._ask_for_way(server)
-        way = next(iter(self._ways.values()))
-        return way.thought_tokens(request) if isinstance(way, ExactScores) else 0
+                self._scores_of(server)
+        scores = next(iter(self._scores.values()))
+        return scores.thought_tokens(request) if scores else 0
 
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as server, self._failures():
-            way = self._ask_for_way(server) if self._is_by_tokens(request) else self._decide
+            scores = self._scores_of(server) if self._is_by_tokens(request) else None
             if request.choices is None:
-                return way.write(request) if isinstance(way, ExactScores) else read_chat(self._complete(server, request))
-            if isinstance(way, ExactScores):
-                return way.choose(request)
+                return scores.write(request) if scores else read_chat(self._complete(server, request))
+            if scores:
+                return scores.choose(request)
             super()._check_choices(request)
-            if way == "letter":
+            if self._decide == "letter":
                 return read_letter(self._complete(server, request), request.choices)
-            no_thought_before_a_decision(request)
-            return self._systemone(server, request) if way == "systemone" else self._decision(server, request)
+            check_no_thought(request)
+            return self._systemone(server, request) if self._decide == "systemone" else self._decision(server, request)
 
-    def _ask_for_way(self, server: Connection) -> ExactScores | Literal["decisions"]:
-        """Return how to ask a server for choices. Each server is asked for its kind once."""
+    def _scores_of(self, server: Connection) -> ExactScores | None:
+        """Return what scores choices at a server; None if it makes typed decisions. Each server is asked for its kind once."""
         with self._lock:
-            if server not in self._ways:
-                tokens = token_server(server, self._tokenizer, only=self._decide == "logprobs")
+            if server not in self._scores:
+                tokens = token_server(server, self._tokenizer)
+                if tokens is None and self._decide == "logprobs":
+                    raise UsageError(
+                        f"decide='logprobs': expected llama.cpp or vLLM, as owned_by in its /v1/models says.{_OTHER_WAYS}"
+                    )
                 given = (self._template_kwargs, self._end_of_turn)
-                self._ways[server] = ExactScores(tokens, self.model, *given) if tokens else "decisions"
-            return self._ways[server]
+                self._scores[server] = ExactScores(tokens, self.model, *given) if tokens else None
+            return self._scores[server]
 
     def _hint(self) -> str:
-        if any(isinstance(way, ExactScores) for way in self._ways.values()):
-            return " Mode 'json' needs no log-probabilities."
-        return _OTHER_WAYS
+        return " Mode 'json' needs no log-probabilities." if any(self._scores.values()) else _OTHER_WAYS
 
-    def _body(self, request: Request, **more: Any) -> dict[str, Any]:
-        """Return the body of a chat completion's request, with `more` fields."""
-        if request.tool is not None:
-            more |= {"tools": tools_of(request, strict=True), "tool_choice": "required", "parallel_tool_calls": False}
+    def _body(self, request: Request) -> dict[str, Any]:
+        """Return the body of a chat completion's request."""
+        more: dict[str, Any] = {}
+        if request.choices is not None:  # by letters: one token is generated, unless a thought may stand before it
+            most = 1 if request.think_tokens is None else request.max_tokens
+            request = replace(request, messages=tuple(lettered(request.messages, request.choices)), max_tokens=most)
+            more = {"logprobs": True, "top_logprobs": MOST_LETTERS}
+        elif request.tool is not None:
+            more = {"tools": tools_of(request, strict=True), "tool_choice": "required", "parallel_tool_calls": False}
         elif request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -241,7 +252,7 @@ class OpenAIBackend(RemoteBackend):
         messages = with_calls(with_field(request.messages, self._settings.thought_field), request, numbered=True)
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": as_parts(messages, request.picture, self._detail),
+            "messages": with_picture_part(messages, request.picture, self._detail),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.most_tokens,
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},
@@ -253,7 +264,7 @@ class OpenAIBackend(RemoteBackend):
     def _complete(self, server: Connection, request: Request) -> Any:
         """Return a chat completion. If the server refuses a field that is not needed, it is asked again without the field."""
         while True:
-            body = self._body(request) if request.choices is None else self._letters(request)
+            body = self._body(request)
             try:
                 with self._failures():
                     return server.post("/v1/chat/completions", body)
@@ -261,42 +272,29 @@ class OpenAIBackend(RemoteBackend):
                 if not self._settings.learn(error, body, request.think):
                     raise
 
-    def _letters(self, request: Request) -> dict[str, Any]:
-        """Return what is sent for a choice by letters: one token is generated, unless a thought may stand before it."""
-        most = 1 if request.think_tokens is None else request.max_tokens
-        question = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=most)
-        return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
-
     def _decision(self, server: Connection, request: Request) -> Answer:
-        choices = [{"value": choice} for choice in request.choices or ()]
-        question = {"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}
+        question = QUESTION | {"choices": [{"value": choice} for choice in request.choices or ()]}
         body = {"model": self.model, "input": with_field(request.messages, None), "questions": [question]}
         decision = server.post("/v1/decisions", body)
         answer, usage = decision["answers"][0], decision["usage"]
         if answer["type"] == "refusal":
             raise CallError("the model refused to decide", billed=True)
-        probabilities = {row["value"]: row["probability"] for row in answer["probabilities"]}
-        cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
-        answer = self._of_choices(
-            normalised(request.choices or (), probabilities), usage["input_tokens"], cached, usage["output_tokens"]
+        return Answer(
+            probabilities=normalised(request.choices or (), {row["value"]: row["probability"] for row in answer["probabilities"]}),
+            probability_kind="decision",
+            tokens_in=count(usage["input_tokens"]),
+            tokens_cached=count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+            tokens_out=count(usage["output_tokens"]),
+            tokens_reasoning=count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
         )
-        return replace(answer, tokens_reasoning=count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")))
 
     def _systemone(self, server: Connection, request: Request) -> Answer:
-        criteria = dict.fromkeys(request.choices or ())
-        question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": criteria}
-        body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
-        data = server.post("/v1/systemone", body)
-        probabilities, usage = data["answers"]["action"]["probabilities"], data["usage"]
-        return self._of_choices(normalised(request.choices or (), probabilities), usage["input_tokens"], 0, usage["output_tokens"])
-
-    def _of_choices(self, probabilities: Mapping[str, float], tokens_in: Any, cached: Any, tokens_out: Any) -> Answer:
+        decision = server.post("/v1/systemone", {"model": self.model, **systemone_fields(request)})
         return Answer(
-            probabilities=probabilities,
-            probability_kind="decision" if self._decide not in _LIMITS else self.probability_kind,
-            tokens_in=count(tokens_in),
-            tokens_cached=count(cached),
-            tokens_out=count(tokens_out),
+            probabilities=normalised(request.choices or (), decision["answers"]["action"]["probabilities"]),
+            probability_kind="letter",
+            tokens_in=count(decision["usage"]["input_tokens"]),
+            tokens_out=count(decision["usage"]["output_tokens"]),
         )
 
     def _call_error(self, error: Exception) -> CallError | None:

@@ -1,13 +1,17 @@
-"""`RemoteOptions`: the options that all providers have."""
+"""`RemoteOptions`: the options that all providers have, and checks of options."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
-from gym_text.errors import check_bool, check_int
-from gym_text_policies.backends.providers.checks import check_amount, check_name
+from gym_text.errors import UsageError, check_bool, check_int
+from gym_text_policies.backends.providers.answer_checks import is_number
 
 _LONGEST = 1e6
 """Most seconds of a timeout."""
@@ -39,10 +43,11 @@ class RemoteOptions:
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)
-        check_amount("timeout", self.timeout, _LONGEST)
-        for name in ("max_cost", "max_total_tokens"):
-            if (value := getattr(self, name)) is not None:
-                check_amount(name, value)
+        for name in ("timeout", "max_cost", "max_total_tokens"):
+            value = getattr(self, name)
+            most = _LONGEST if name == "timeout" else math.inf
+            if not (name != "timeout" and value is None) and not (is_number(value) and 0 < value <= most):
+                raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
         check_bool("identify_weights", self.identify_weights)
         for name in ("cache", "server"):
             check_name(name, getattr(self, name))
@@ -50,3 +55,24 @@ class RemoteOptions:
 
 SHARED_OPTIONS = tuple(field.name for field in dataclasses.fields(RemoteOptions))
 """Names of the options that all providers take."""
+
+
+def check_name(what: str, value: Any) -> str | None:
+    """Return an option that is a text or a path; raise `UsageError` for anything else, and for an empty text. None stays None."""
+    if value is None:
+        return None
+    if not isinstance(value, str | PathLike) or not str(value):
+        raise UsageError(f"{what}: expected a text; got {value!r}.")
+    return str(value)
+
+
+def check_fields(what: str, value: Any) -> dict[str, Any]:
+    """Return an option as a dict that can be written as JSON; raise `UsageError` if it cannot. None gives an empty dict."""
+    try:
+        fields = dict(value or {})
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"{what}: expected names and values of JSON, as in {{reasoning_effort: low}}; got another value."
+        ) from None
+    return fields

@@ -15,14 +15,13 @@ from typing import Any, ClassVar, Self
 from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.providers.answer_cache import AnswerCache, request_key
+from gym_text_policies.backends.providers.answer_checks import check_answer
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
-from gym_text_policies.backends.providers.cache import AnswerCache, key_of_request
-from gym_text_policies.backends.providers.checks import check_answer
+from gym_text_policies.backends.providers.chat_messages import picture_tokens
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
-from gym_text_policies.backends.providers.picture_parts import most_tokens
-from gym_text_policies.backends.providers.thought_room import Thinking, check_thought
-from gym_text_policies.backends.providers.tool_calls import check_call
+from gym_text_policies.backends.providers.thought_limit import ThoughtLimit, check_thought
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.files.redaction import hide_keys
 
@@ -62,7 +61,7 @@ class RemoteBackend(Backend):
         self._prices = Prices.of(model, self._options.prices)
         self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
         self._cache = AnswerCache(self._options.cache) if self._options.cache else None
-        self._thinking = Thinking(self._call)
+        self._thoughts = ThoughtLimit(self._call)
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
@@ -78,25 +77,24 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model, the server, and with the option `identify_weights` what the server tells of the model."""
+        """The provider, the model, the server, and with `identify_weights` what the server tells of the model's weights."""
         weights = {"weights": self._weights} if self._options.identify_weights else {}
         return {"backend": self.provider, "model": self.model, **self._server, **weights}
 
     @cached_property
     def _weights(self) -> dict[str, Any]:
         """What the server tells of the model's weights. It is asked once."""
+        expected = "identify_weights: expected a server that tells of its model's weights"
         try:
-            facts: dict[str, Any] = self.retrying()(self._ask_weights)
+            weights: dict[str, Any] = self.retrying()(self._ask_weights)
         except CallError as error:
+            raise UsageError(f"{expected}; {self.failure(error)}") from None
+        if not weights:
             raise UsageError(
-                f"identify_weights: expected a server that tells of its model's weights; {self.failure(error)}"
-            ) from None
-        if not facts:
-            raise UsageError(
-                f"identify_weights: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM); that of "
-                f"{self.model!r} tells nothing. Name the weights yourself, by server=NAME."
+                f"{expected} (Ollama, llama.cpp, vLLM); that of {self.model!r} tells nothing. Name the weights yourself, by "
+                "server=NAME."
             )
-        return facts
+        return weights
 
     def _ask_weights(self) -> dict[str, Any]:
         """Return what the server tells of the model's weights; an empty dict if it tells nothing."""
@@ -136,12 +134,13 @@ class RemoteBackend(Backend):
             return list(pool.map(self._answer, requests))
 
     def check(self, request: Request) -> None:
-        """Ask the server this request, with retries, budget and cache as for any other.
+        """Send the server this request, with retries, budget and cache as for any other.
 
         Raises:
             UsageError: If the server does not answer, has no such model, cannot answer in this way, or thinks otherwise than asked.
             BudgetError: If the call could pass a limit.
         """
+        name = f"{self.provider}:{self.model}"
         try:
             answer = self._answer(request)
         except PolicyError as error:
@@ -150,8 +149,13 @@ class RemoteBackend(Backend):
                 f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
                 "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
             ) from None
-        check_thought(f"{self.provider}:{self.model}", request, answer, hidden=self._hides_thoughts)
-        check_call(f"{self.provider}:{self.model}", request, answer)
+        check_thought(name, request, answer, hidden=self._hides_thoughts)
+        if request.tool is not None and answer.arguments is None:
+            raise UsageError(
+                f"mode 'tool': expected a model that calls tools; asked before the run, {name} said {(answer.text or '')[:80]!r}. "
+                "Start its server so that it reads this model's calls (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice with a "
+                "--tool-call-parser), or take mode 'json'."
+            )
 
     def close(self) -> None:
         """Close the connections. No request is answered after this."""
@@ -171,7 +175,7 @@ class RemoteBackend(Backend):
 
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
-        """Ask once, inside `_failures`."""
+        """Send a request once, inside `_failures`."""
 
     @abstractmethod
     def _call_error(self, error: Exception) -> CallError | None:
@@ -198,9 +202,8 @@ class RemoteBackend(Backend):
             if len(request.choices) == 1:
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
         if self._cache is None or (request.temperature > 0 and request.seed is None):
-            return self._pay(request)
-        answer = self._cache.get(key_of_request(self.config, request), lambda: self._pay(request))
-        return thought_apart(answer)  # an earlier version stored thoughts as parts of the text
+            return self._ask_whole(request)
+        return self._cache.get(request_key(self.config, request), lambda: self._ask_whole(request))
 
     def _check_choices(self, request: Request) -> None:
         count = len(request.choices or ())
@@ -215,9 +218,9 @@ class RemoteBackend(Backend):
         """Return what the user can do if the server refuses choices."""
         return " Mode 'json' asks for no typed decision."
 
-    def _pay(self, request: Request) -> Answer:
-        """Ask, and ask again where the model's thought left no room for an answer."""
-        answer = self._thinking.answer(request)
+    def _ask_whole(self, request: Request) -> Answer:
+        """Return the answer to a request, which is sent again where the model's thought left no room for an answer."""
+        answer = self._thoughts.answer(request)
         if request.choices is None:
             return answer
         if answer.probabilities is None:
@@ -229,7 +232,7 @@ class RemoteBackend(Backend):
         return replace(answer, text=None, finish=None)
 
     def _call(self, request: Request, *, once: bool = False) -> Answer:
-        """Ask with retries, or only once, within the budget."""
+        """Send a request with retries, or only once, within the budget."""
         try:
             answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request)
         except CallError as error:
@@ -241,7 +244,7 @@ class RemoteBackend(Backend):
     def _ask_within_budget(self, request: Request) -> Answer:
         with self._failures():
             sent, most = self._sent(request)
-        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, most_tokens(request.picture))
+        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, picture_tokens(request.picture))
         reserved, spent = self._budget.reserve(bound), Spending()
         try:
             with self._failures():
@@ -259,19 +262,16 @@ class RemoteBackend(Backend):
 
     def retrying(self, retries: int | None = None) -> Any:
         """Return a caller of tenacity's, which tries again after a `CallError` with `retry`: so often, or as the options say."""
+        backoff = self._tenacity.wait_exponential_jitter(multiplier=_BACKOFF, max=30.0, jitter=_BACKOFF)
 
         def wait(state: Any) -> float:
-            error = state.outcome.exception()
-            if error.after is not None:
-                return float(error.after + random.uniform(0.0, _BACKOFF))
-            return float(backoff(state))
+            after = state.outcome.exception().after
+            return float(backoff(state) if after is None else after + random.uniform(0.0, _BACKOFF))
 
         def log(state: Any) -> None:
-            seconds = state.next_action.sleep
-            error = self._shown(state.outcome.exception())
-            _logger.info("%s:%s: %s; again in %.1f s", self.provider, self.model, error, seconds)
+            shown, seconds = self._shown(state.outcome.exception()), state.next_action.sleep
+            _logger.info("%s:%s: %s; again in %.1f s", self.provider, self.model, shown, seconds)
 
-        backoff = self._tenacity.wait_exponential_jitter(multiplier=_BACKOFF, max=30.0, jitter=_BACKOFF)
         return self._tenacity.Retrying(
             stop=self._tenacity.stop_after_attempt(1 + (self._options.retries if retries is None else retries)),
             retry=self._tenacity.retry_if_exception(lambda error: isinstance(error, CallError) and error.retry),

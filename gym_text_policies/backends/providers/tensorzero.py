@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.providers.answer_checks import count
+from gym_text_policies.backends.providers.chat_answers import finish_of, with_thought
+from gym_text_policies.backends.providers.chat_messages import with_field
 from gym_text_policies.backends.providers.chat_settings import effort_of, refuse_settings
-from gym_text_policies.backends.providers.chats import finish_of, with_field, with_thought
-from gym_text_policies.backends.providers.checks import check_name, count
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import client_key, key_of
-from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.options import RemoteOptions, check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Episode
-
-_REMEMBERED = 4096
-"""Most episodes whose TensorZero ids are kept."""
 
 
 class TensorZeroBackend(RemoteBackend):
@@ -68,8 +64,7 @@ class TensorZeroBackend(RemoteBackend):
             self._client = self._tensorzero.TensorZeroGateway.build_http(gateway_url=base_url, **settings)
         else:
             self._config_hash, self._client = self._embed(Path(config_file))
-        self._episodes: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._episodes: dict[str, str] = {}  # TensorZero's ids
 
     def _embed(self, path: Path) -> tuple[str, Any]:
         if not path.is_file():
@@ -130,7 +125,7 @@ class TensorZeroBackend(RemoteBackend):
             )
             reference = str(response.episode_id)
             if request.episode:
-                self._note(request.episode, reference)
+                self._episodes[request.episode] = reference
             if hasattr(response, "output"):  # a function of type json
                 text = response.output.raw
                 thought = ""
@@ -148,13 +143,6 @@ class TensorZeroBackend(RemoteBackend):
                 reference=reference,
             )
             return with_thought(answer, thought)
-
-    def _note(self, episode: str, reference: str) -> None:
-        with self._lock:
-            self._episodes[episode] = reference
-            self._episodes.move_to_end(episode)
-            while len(self._episodes) > _REMEMBERED:
-                self._episodes.popitem(last=False)
 
     def _call_error(self, error: Exception) -> CallError | None:
         if isinstance(error, self._tensorzero.TensorZeroError):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import llama_server
 import pytest
-from provider_server import ProviderServer, running
 from serving import serving
 from thinking_models import chat, taught
 from vllm_server import CHOICES, assert_thinks_as_this_process_does, serving_vllm
@@ -100,16 +99,11 @@ def test_numbers_that_are_no_log_probabilities_are_refused(vllm, backend_of, val
         backend_of(vllm.url).answer([Request(chat("A wall."), CHOICES, think=False)])
 
 
-def test_typed_decisions_of_a_server_are_taken_unless_log_probabilities_are_asked_for(vllm, backend_of):
-    vllm.decisions = True
+def test_a_server_that_gives_no_log_probabilities_decides_or_says_so(server, backend_of):
     request = Request(chat("A wall."), CHOICES[:2])
-    assert backend_of(vllm.url, decide="logprobs").answer([request])[0].probability_kind == "likelihood"
-    with pytest.raises(PolicyError, match="HTTP 400"):
-        backend_of(vllm.url).answer([request])
-    with running(ProviderServer()) as server:
-        with pytest.raises(UsageError, match=r"llama.cpp, vLLM\).*got None.*decide='letter'"):
-            backend_of(server.url, decide="logprobs").check(request)
-        assert backend_of(server.url).answer([request])[0].probability_kind == "decision"
+    assert backend_of(server.url).answer([request])[0].probability_kind == "decision"
+    with pytest.raises(UsageError, match=r"decide='logprobs': expected llama.cpp or vLLM.*decide='letter'"):
+        backend_of(server.url, decide="logprobs").check(request)
 
 
 def test_another_tokenizer_than_the_servers_is_refused(vllm, tmp_path, backend_of):

@@ -10,6 +10,7 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
+from gym_text_policies.backends.providers.picture_parts import most_tokens
 from PIL import Image
 from provider_server import ProviderServer, running
 
@@ -17,7 +18,6 @@ from gym_text.errors import BudgetError, UsageError
 from gym_text_policies import LLMPolicy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.providers.picture_parts import most_tokens
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig

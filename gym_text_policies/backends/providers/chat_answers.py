@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
-from gym_text_policies.backends.providers.checks import count
+from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.connection import check_no_error
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.tool_calls import arguments_of
-from gym_text_policies.records import Message
 
 _ENDS = {
-    **{"stop": "stop", "eos": "stop", "stop_sequence": "stop", "end_turn": "stop", "word": "stop", "tool_calls": "stop"},
-    **{"length": "length", "max_tokens": "length", "limit": "length"},
+    **dict.fromkeys(("stop", "eos", "stop_sequence", "end_turn", "word", "tool_calls"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "limit"), "length"),
     **{"refusal": "refusal", "content_filter": "content_filter"},
 }
 """From the names that servers give to the end of a text to those of `Answer.finish`."""
-
-
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which servers return the model's thought."""
 _THOUGHT_PARTS = ("thinking", "reasoning", "thought")
@@ -53,8 +49,42 @@ def read_chat(completion: Any) -> Answer:
     if refusal and not isinstance(refusal, str):
         raise TypeError(f"a refusal that is no text: {refusal!r}")
     ended = "refusal" if refusal else finish
-    answer = Answer(text or refusal or "", arguments=arguments_of(message), finish=ended, **tokens_of(completion))
-    return with_thought(answer, thought_of(message))
+    answer = Answer(text or refusal or "", arguments=arguments_of(message), finish=ended, **_tokens_of(completion))
+    return with_thought(answer, _thought_of(message))
+
+
+def first_choice(completion: Any) -> dict[str, Any]:
+    """Return the first choice of a completion; raise ValueError, which shows the completion, if it has none."""
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise ValueError(f"no choices in {completion if isinstance(completion, str) else json.dumps(completion)}")
+    return choices[0]
+
+
+def text_of(content: Any) -> str:
+    """Return a message's content as text. If the content is a list of parts, their texts are joined.
+
+    Raises:
+        TypeError: If the content is neither a text nor such a list.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise TypeError(f"content that is neither a text nor a list of parts: {content!r}")
+    return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
+
+
+def arguments_of(message: Mapping[str, Any]) -> str | None:
+    """Return the arguments of the call in a model's message, as JSON; None if there is no call, or more than one.
+
+    Raises:
+        LookupError, TypeError: If the calls have another form.
+    """
+    calls = message.get("tool_calls") or []
+    if len(calls) != 1:
+        return None
+    arguments = calls[0]["function"]["arguments"]
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def with_thought(answer: Answer, thought: str | None) -> Answer:
@@ -70,7 +100,7 @@ def with_thought(answer: Answer, thought: str | None) -> Answer:
     return replace(answer, reasoning=thought, tokens_reasoning=counted, finish=finish)
 
 
-def thought_of(message: Mapping[str, Any]) -> str | None:
+def _thought_of(message: Mapping[str, Any]) -> str | None:
     """Return the thought in a message: of a field, of OpenRouter's ``reasoning_details``, or of parts of its content."""
     for name in _THOUGHT_FIELDS:
         if isinstance(message.get(name), str) and message[name].strip():
@@ -90,33 +120,7 @@ def _words_of(part: Any) -> str:
     return next((_words_of(part[name]) for name in names if part.get(name)), "") if isinstance(part, dict) else ""
 
 
-def first_choice(completion: Any) -> dict[str, Any]:
-    """Return the first choice of a completion; raise ValueError, which shows the completion, if it has none."""
-    choices = completion.get("choices") if isinstance(completion, dict) else None
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise ValueError(f"no choices in {completion if isinstance(completion, str) else json.dumps(completion)}")
-    return choices[0]
-
-
-def text_of(content: Any) -> str:
-    """Return a message's content as text. If the content is a list of parts, their texts are joined.
-
-    Raises:
-        TypeError: If the content is neither a text nor such a list.
-    """
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise TypeError(f"content that is neither a text nor a list of parts: {content!r}")
-    texts = [part["text"] for part in content if part.get("type") in ("text", "output_text")]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"a part of type text whose text is no string: {content!r}")
-    return "".join(texts)
-
-
-def tokens_of(completion: Any) -> dict[str, Any]:
+def _tokens_of(completion: Any) -> dict[str, Any]:
     """Return the numbers of tokens of a completion, named as in `Answer`; 0 for a missing number.
 
     Some servers leave the tokens of thoughts out of those generated. The total then contains more than the prompt and the answer.
@@ -129,25 +133,9 @@ def tokens_of(completion: Any) -> dict[str, Any]:
     cached = count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
     thought = count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
     left_out = max(0, total - tokens_in - said) if tokens_in else 0
-    tokens_out = said + left_out
     return {
         "tokens_in": tokens_in,
         "tokens_cached": cached,
-        "tokens_out": tokens_out,
+        "tokens_out": said + left_out,
         "tokens_reasoning": max(thought, left_out),
     }
-
-
-def with_field(messages: Sequence[Message], field: str | None) -> list[dict[str, str]]:
-    """Return a chat in which the model's earlier thoughts stand in a field of this name; without a name they are left out."""
-    sent = []
-    for message in messages:
-        rest = {name: value for name, value in message.items() if name != "reasoning"}
-        sent.append(rest | {field: message["reasoning"]} if field and message.get("reasoning") else rest)
-    return sent
-
-
-def as_state(messages: Sequence[Message]) -> str:
-    """Return a chat as one text, for typed decisions that take no chat."""
-    chat = any(message["role"] == "assistant" for message in messages)
-    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)

@@ -1,9 +1,9 @@
-"""`Thinking`: answers of a server whose model may think before it answers, though nothing but its answers shows that it does.
+"""`ThoughtLimit`: answers of a server whose model may think before it answers, though nothing but its answers shows that it does.
 
 On a server of chats a thought and an answer share one limit of tokens. A request has room for a thought if the user asks for one,
 or if the model has been seen to think: if an answer that was cut shows a thought, or contains nothing. After the first answer that
-was cut without such a sign the model is once asked with some room. That belongs to the run, as the check before it does, and to no
-answer.
+was cut without such a sign the model is once asked with room for a thought. If it does not think, that request belongs to the run,
+as the check before it does, and to no answer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
 
 _logger = logging.getLogger(__name__)
-_TRIED = 1_024
-"""Tokens with which a model is asked to find out whether it thinks."""
 _THOUGHT_BEFORE = "{}\n\nYou have thought about this before:\n{}\n\nAnswer now, in the form that is asked for, and think no more."
 
 
-class Thinking:
+class ThoughtLimit:
     """Asks a server so that its model has room for thoughts, and asks for the answer when a thought has reached its limit.
 
     Args:
@@ -44,14 +42,16 @@ class Thinking:
         answer = self._ask(replace(request, think_tokens=room))
         if not _is_cut(request, answer):
             return answer
-        whole = self._find_out(request, answer)
+        trial = self._find_out(request, answer)
         if not self._thinks[request.think]:
             return answer
         if room is None:
             room = _limit(request)
-            enough = whole is not None and room >= _TRIED and not _is_cut(request, whole)
-            answer = _after(answer, whole if whole and enough else self._ask(replace(request, think_tokens=room)))
-        answer = self._marked(request, answer)
+            is_same = trial is not None and room == THOUGHT_TOKENS
+            answer = _after(answer, trial if trial and is_same else self._ask(replace(request, think_tokens=room)))
+        if request.think in self._unmarked and _is_cut(request, answer) and not _shows_thought(answer):
+            thought = answer.text
+            answer = replace(answer, text="", probabilities=None, reasoning=thought, tokens_reasoning=answer.tokens_out)
         return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, room) else answer
 
     def _room(self, request: Request) -> int | None:
@@ -65,36 +65,30 @@ class Thinking:
         """Find out by an answer that was cut whether the model thinks, if that is not known.
 
         Returns:
-            The answer to the same request with room for a thought, if it was needed to find out and shows one.
+            The answer to the same request with room for a thought, if the model was asked again to find out.
         """
         if _shows_thought(cut):
             self._thinks[request.think] = True
+        trial = None
         with self._lock:  # several threads may meet their first cut answers at once
             if request.think in self._thinks:
                 return None
-            whole = None
             if not request.think:
                 with contextlib.suppress(PolicyError):  # a model that talks on may take too long
-                    whole = self._ask(replace(request, think_tokens=_TRIED), once=True)
-            shown = bool(request.think) or (whole is not None and _shows_thought(whole))
-            self._thinks[request.think] = shown or self._thinks.get(request.think, False)  # another answer may have shown it
-            if self._thinks[request.think]:
+                    trial = self._ask(replace(request, think_tokens=THOUGHT_TOKENS), once=True)
+            if request.think or (trial is not None and _shows_thought(trial)):
+                self._thinks[request.think] = True
+            if self._thinks.setdefault(request.think, False):  # another answer may have shown a thought meanwhile
                 self._unmarked.add(request.think)
-            return whole
-
-    def _marked(self, request: Request, answer: Answer) -> Answer:
-        """Return an answer whose text is empty if it is a thought that was cut, though no marker says so."""
-        if request.think not in self._unmarked or not _is_cut(request, answer) or _shows_thought(answer):
-            return answer
-        return replace(answer, text="", probabilities=None, reasoning=answer.text, tokens_reasoning=answer.tokens_out)
+        return trial
 
     def _closed(self, request: Request, thinking: Answer) -> Answer:
         """Return the answer after a thought that was cut. The thought, if the server shows it, is shown to the model again."""
         *before, last = request.messages
         if thinking.reasoning:
             last = {**last, "content": _THOUGHT_BEFORE.format(last["content"], thinking.reasoning)}
-        asked = replace(request, messages=(*before, last), think=False, think_tokens=None)
-        answer = _after(thinking, self._ask(replace(asked, think_tokens=self._room(asked))))
+        final = replace(request, messages=(*before, last), think=False, think_tokens=None)
+        answer = _after(thinking, self._ask(replace(final, think_tokens=self._room(final))))
         return replace(answer, reasoning=thinking.reasoning or answer.reasoning, thought_cut=True)
 
 
@@ -127,54 +121,46 @@ def _is_in_thought(request: Request, answer: Answer, room: int) -> bool:
 
 def _after(first: Answer, second: Answer) -> Answer:
     """Return the second of two answers, with the tokens and the price of both."""
-    return replace(
-        second,
-        tokens_in=first.tokens_in + second.tokens_in,
-        tokens_cached=first.tokens_cached + second.tokens_cached,
-        tokens_out=first.tokens_out + second.tokens_out,
-        tokens_reasoning=first.tokens_reasoning + second.tokens_reasoning,
-        cost=first.cost + second.cost,
-    )
+    names = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
+    return replace(second, **{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
 def check_thought(model: str, request: Request, answer: Answer, *, hidden: bool) -> None:
-    """Check the answer to a question that was asked before a run.
+    """Check the answer to a request that was sent before a run.
 
     Args:
         model: The model's name.
-        request: The question.
+        request: The request.
         answer: The answer.
         hidden: Whether the server may hide that the model thinks.
 
     Raises:
         UsageError: If the answer is empty, or the model thinks otherwise than it is asked to.
     """
-    is_empty = request.choices is None and request.tool is None and not (answer.text or "").strip()
+    is_text = request.choices is None and request.tool is None
     thought = bool(answer.reasoning or answer.tokens_reasoning)
-    if is_empty and (thought or answer.finish == "length"):
-        raise UsageError(
-            f"think_tokens: expected room for a thought and an answer; asked before the run, {model} was cut after "
-            f"{_limit(request)} tokens for its thought and {request.max_tokens} for its answer, and gave no answer. Set "
-            "think_tokens or max_tokens higher, or think=False."
-        )
-    if is_empty:
-        ended = f" (it ended by {answer.finish!r})" if answer.finish else ""
-        raise UsageError(f"model: expected an answer; asked before the run, {model} said nothing{ended}. Try another mode.")
-    if request.think is False and answer.reasoning and not hidden:
-        raise UsageError(
+    cut = f"cut after {_limit(request)} tokens for its thought and {request.max_tokens} for its answer"
+    error = ""
+    if is_text and not (answer.text or "").strip():
+        if thought or answer.finish == "length":
+            error = (
+                f"think_tokens: expected room for a thought and an answer; asked before the run, {model} was {cut}, and gave no "
+                "answer. Set think_tokens or max_tokens higher, or think=False."
+            )
+        else:
+            ended = f" (it ended by {answer.finish!r})" if answer.finish else ""
+            error = f"model: expected an answer; asked before the run, {model} said nothing{ended}. Try another mode."
+    elif request.think is False and answer.reasoning and not hidden:
+        error = (
             f"think=False: expected a model that can answer without a thought; asked before the run, {model} thought all the same. "
             "Leave think out, or turn thoughts off where the server is started, or by its own field: extra={…}."
         )
-    if request.think and not thought and not hidden and request.choices is None:
-        raise UsageError(
+    elif request.think and not thought and not hidden and request.choices is None:
+        error = (
             f"think={request.think!r}: expected a model that thinks; asked before the run, {model} showed no thought. Leave think "
             "out, or take the strategy 'reasoning', which asks any model to think in words."
         )
-    if answer.thought_cut:
-        _logger.warning(
-            "%s: asked before the run, its thought was cut after %d tokens; think_tokens sets more.", model, _limit(request)
-        )
-    elif request.choices is None and answer.finish == "length":
-        _logger.warning(
-            "%s: asked before the run, its answer was cut after %d tokens; max_tokens sets more.", model, request.max_tokens
-        )
+    if error:
+        raise UsageError(error)
+    if answer.thought_cut or (request.choices is None and answer.finish == "length"):
+        _logger.warning("%s: asked before the run, it was %s; think_tokens and max_tokens set more.", model, cut)

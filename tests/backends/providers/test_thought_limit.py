@@ -15,11 +15,10 @@ from gym_text.errors import BudgetError
 from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.providers.cache import key_of_request
-from gym_text_policies.backends.providers.thought_room import Thinking
+from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
 from gym_text_policies.policy import text_spec
 
-SEEDS = range(8)
+SEEDS = range(3)
 QUESTION = Request(({"role": "system", "content": "You play."}, {"role": "user", "content": "A red ball."}))
 JSON = {
     "type": "object",
@@ -29,18 +28,13 @@ JSON = {
 }
 WORDS = len(THOUGHT.split())
 
+pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
 make = functools.partial(gym.make, "BabyAIText-v0", task="goto")
 
 
 @pytest.fixture(scope="module")
 def player():
     return expert_of(make, SEEDS)
-
-
-@pytest.fixture(autouse=True)
-def no_addresses_of_the_environment(monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OLLAMA_HOST", "OLLAMA_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @contextlib.contextmanager
@@ -53,8 +47,14 @@ def served(kind, *args, provider=None, options=None, **settings):
             yield server, backend
 
 
-@pytest.mark.parametrize("mode", ["text", "json", "choose", "tool"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *(("vllm", mode) for mode in ("text", "json", "choose", "tool")),
+        *(("openai", mode) for mode in ("json", "choose", "tool")),
+        *(("ollama", "text"), ("llama.cpp", "choose"), ("vllm without a parser", "text"), ("vllm without a parser", "tool")),
+    ],
+)
 def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
     letters = mode == "choose" and kind not in ("openai", "ollama")
     with served(kind, player, options={"decide": "letter"} if letters else {}) as (server, backend):
@@ -70,8 +70,7 @@ def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
         assert len(server.requests) <= len(decisions) + 12, "once the model is known to think, each question takes one request"
 
 
-@pytest.mark.parametrize("mode", ["text", "json"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), [*((kind, "text") for kind in KINDS), ("vllm without a parser", "json")])
 def test_no_part_of_a_thought_is_in_the_answer(kind, mode):
     with served(kind) as (_, backend):
         (answer,) = backend.answer([Request(QUESTION.messages, schema=JSON if mode == "json" else None)])
@@ -85,17 +84,9 @@ def test_a_thought_that_leaked_into_the_text_is_split_off_with_or_without_its_op
     with served("vllm without a parser", opens=opens) as (server, backend):
         (answer,) = backend.answer([QUESTION])
         assert (answer.text, answer.reasoning) == ("go forward", THOUGHT)
-        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + (2048 if opens else 1024)]
+        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048]
         backend.answer([QUESTION])
         assert [body["max_tokens"] for _, _, body in server.requests[2:]] == [16 + 2048], "it is known to think"
-
-
-def test_a_thought_that_an_earlier_version_stored_as_text_is_split_off_when_it_is_read(tmp_path):
-    with served("vllm", options={"cache": str(tmp_path)}) as (server, backend):
-        stored = Answer(f"<think>{THOUGHT}</think>go forward", finish="stop", tokens_in=9, tokens_out=WORDS + 4)
-        backend._cache.get(key_of_request(backend.config, QUESTION), lambda: stored)
-        (answer,) = backend.answer([QUESTION])
-        assert (answer.text, answer.reasoning, server.requests) == ("go forward", THOUGHT, [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,7 +135,7 @@ def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
         server._thinks = lambda body: False
         answers = [backend.answer([QUESTION])[0] for _ in range(3)]
         limits = [body["max_tokens"] for _, _, body in server.requests]
-        assert limits == [16, 16 + 1024, 16, 16] and backend.spent.tokens > sum(
+        assert limits == [16, 16 + 2048, 16, 16] and backend.spent.tokens > sum(
             answer.tokens_in + answer.tokens_out for answer in answers
         )
     assert {(answer.text, answer.finish, answer.reasoning) for answer in answers} == {(" ".join(talk.split()[:16]), "length", None)}
@@ -156,14 +147,7 @@ def test_a_model_that_talks_on_for_too_long_is_asked_once_with_room_and_then_as_
         server._thinks = lambda body: False
         server.latency = lambda number: 1.0 if number == 1 else 0.0
         assert backend.answer([QUESTION])[0].finish == backend.answer([QUESTION])[0].finish == "length"
-        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 1024, 16]
-
-
-def test_cut_words_of_a_model_that_is_asked_to_think_are_a_thought():
-    with served("vllm without a parser") as (server, backend):
-        (answer,) = backend.answer([Request(QUESTION.messages, think=True, think_tokens=20)])
-        assert [body["max_tokens"] for _, _, body in server.requests] == [36, 16]
-    assert (answer.text, answer.thought_cut) == ("go forward", True) and THOUGHT.startswith(answer.reasoning)
+        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048, 16]
 
 
 def test_threads_that_meet_cut_answers_at_once_find_out_once_whether_the_model_thinks():
@@ -182,7 +166,7 @@ def test_a_thought_that_is_seen_while_another_request_finds_none_is_not_forgotte
             return replace(cut, text="I see no ball.", finish="stop")
         return cut if request.think_tokens is None else Answer("go forward", finish="stop", reasoning="A ball.")
 
-    thinking = Thinking(ask)
+    thinking = ThoughtLimit(ask)
     assert [thinking.answer(QUESTION).text for _ in range(2)] == ["I see no ball.", "go forward"]
 
 
@@ -203,8 +187,7 @@ def check_of(kind, *, change=None, options=None, **fields):
         return server
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("think", [None, True, False, "low"])
+@pytest.mark.parametrize(("kind", "think"), [("vllm", "low"), ("openai", True), ("ollama", False), ("vllm without a parser", None)])
 def test_the_check_before_a_run_passes_where_the_model_thinks_as_it_is_asked_to(kind, think):
     assert check_of(kind, think=think).refusal is None
 
@@ -223,7 +206,7 @@ def test_the_check_before_a_run_says_what_to_set():
 
 def test_the_check_before_a_run_warns_of_what_was_cut(caplog):
     check_of("vllm", think_tokens=9)
-    assert "its thought was cut after 9 tokens; think_tokens sets more" in caplog.text
+    assert "cut after 9 tokens for its thought and 16 for its answer; think_tokens and max_tokens set more" in caplog.text
     caplog.clear()
     check_of("vllm", change=False, max_tokens=1)
-    assert "its answer was cut after 1 tokens; max_tokens sets more" in caplog.text
+    assert "cut after 2048 tokens for its thought and 1 for its answer; think_tokens and max_tokens set more" in caplog.text

@@ -1,0 +1,93 @@
+"""A chat as servers take it, in the protocols of OpenAI and Ollama: earlier thoughts, calls of the tool, and the picture."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from gym_text_policies.backends.base import Request
+from gym_text_policies.records import Message
+
+Detail = Literal["low", "high", "auto"]
+_SIDE, _OF_PICTURE, _OF_SQUARE = 512, 3_000, 6_000
+"""Pixels of a square's side; the most tokens of a picture beside its squares, and of each square. OpenAI's dearest published
+formula, that of gpt-4o-mini, is below this."""
+
+
+def with_field(messages: Sequence[Message], field: str | None) -> list[dict[str, str]]:
+    """Return a chat in which the model's earlier thoughts stand in a field of this name; without a name they are left out."""
+    sent = []
+    for message in messages:
+        rest = {name: value for name, value in message.items() if name != "reasoning"}
+        sent.append(rest | {field: message["reasoning"]} if field and message.get("reasoning") else rest)
+    return sent
+
+
+def tools_of(request: Request, **more: Any) -> list[dict[str, Any]]:
+    """Return the tool of a request, whose argument can only be what is valid now, as a server takes it.
+
+    Args:
+        request: A request with a tool.
+        more: More fields of the function.
+    """
+    tool = request.tool or {}
+    parameters = dict(request.schema or tool["parameters"])
+    function = {"name": tool["name"], "description": tool["description"], "parameters": parameters, **more}
+    return [{"type": "function", "function": function}]
+
+
+def with_calls(messages: Sequence[Mapping[str, str]], request: Request, *, numbered: bool) -> list[dict[str, Any]]:
+    """Return a chat in which the model's earlier calls stand as a server takes them.
+
+    Args:
+        messages: The chat.
+        request: The request, with the tool.
+        numbered: As OpenAI: each call has a number, by which its result names it, and its arguments are a text. Else, as Ollama,
+            the arguments are an object, and a result names the tool.
+    """
+    name, calls, sent = (request.tool or {}).get("name", ""), 0, []
+    for message in messages:
+        rest: dict[str, Any] = {key: value for key, value in message.items() if key != "call"}
+        if "call" in message:
+            calls += 1
+            arguments = message["call"] if numbered else json.loads(message["call"])
+            call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+            rest["tool_calls"] = [({"id": f"call_{calls}"} if numbered else {}) | call]
+        elif message["role"] == "tool":
+            rest |= {"tool_call_id": f"call_{calls}"} if numbered else {"tool_name": name}
+        sent.append(rest)
+    return sent
+
+
+def with_picture_part(messages: Sequence[Mapping[str, Any]], picture: bytes | None, detail: Detail | None) -> list[dict[str, Any]]:
+    """Return a chat whose last message has the picture, as OpenAI's protocol has it: as a list of parts."""
+    if picture is None:
+        return [*map(dict, messages)]
+    url = {"url": f"data:image/png;base64,{base64.b64encode(picture).decode('ascii')}", **({"detail": detail} if detail else {})}
+    *before, last = _ending_with_user(messages)
+    text = [{"type": "text", "text": last["content"]}] if last["content"] else []
+    return [*before, last | {"content": [*text, {"type": "image_url", "image_url": url}]}]
+
+
+def with_images(messages: Sequence[Mapping[str, Any]], picture: bytes | None) -> list[dict[str, Any]]:
+    """Return a chat whose last message has the picture, as Ollama's client takes it."""
+    if picture is None:
+        return [*map(dict, messages)]
+    *before, last = _ending_with_user(messages)
+    return [*before, last | {"images": [picture]}]
+
+
+def _ending_with_user(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a chat whose last message is the user's: a tool's result can have no picture."""
+    chat = [*map(dict, messages)]
+    return chat if chat[-1]["role"] == "user" else [*chat, {"role": "user", "content": ""}]
+
+
+def picture_tokens(picture: bytes | None) -> int:
+    """Return the most tokens that are reserved for a PNG: some for the picture, and some for each square that it touches."""
+    if picture is None:
+        return 0
+    width, height = (int.from_bytes(picture[start : start + 4]) for start in (16, 20))  # in the PNG's header
+    return _OF_PICTURE + _OF_SQUARE * -(-width // _SIDE) * -(-height // _SIDE)

@@ -1,0 +1,61 @@
+"""Typed decisions: one request that names the choices, and returns a probability for each of them.
+
+OpenAI's form is ``/v1/decisions``; that of `transformers serve` and Ollama is ``/v1/systemone``, which takes no chat but one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Request
+from gym_text_policies.records import Message
+
+QUESTION = {"type": "choice", "instructions": "Which action comes next?"}
+"""The question of a decision, without its choices."""
+
+
+def systemone_fields(request: Request) -> dict[str, Any]:
+    """Return the state and the question of a request with choices, as ``/v1/systemone`` takes them."""
+    return {
+        "state": _as_state(request.messages),
+        "questions": {"action": QUESTION | {"criteria": dict.fromkeys(request.choices or ())}},
+    }
+
+
+def _as_state(messages: Sequence[Message]) -> str:
+    """Return a chat as one text."""
+    chat = any(message["role"] == "assistant" for message in messages)
+    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
+
+
+def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
+    """Return a provider's probabilities of the choices, rescaled to sum to 1.
+
+    Raises:
+        KeyError, TypeError, ValueError: If a choice is missing, or the values are not probabilities.
+    """
+    values = [float(probabilities[choice]) for choice in choices]
+    total = sum(values)
+    if min(values) < 0 or not 0.9 < total < 1.1:  # also true if the sum is not a number
+        raise ValueError(f"probabilities that sum to {total}")
+    return {choice: value / total for choice, value in zip(choices, values, strict=True)}
+
+
+def check_no_picture(request: Request) -> None:
+    """Raise `UsageError` if choices that no chat asks for are to be made with a picture."""
+    if request.picture is not None:
+        raise UsageError(
+            "pictures: expected mode 'text', 'json' or 'tool', or openai: with decide='letter'; typed decisions, and "
+            "log-probabilities of whole actions, are made without a picture."
+        )
+
+
+def check_no_thought(request: Request) -> None:
+    """Raise `UsageError` if a typed decision, before which no model thinks, is to be made with a thought."""
+    if request.think:
+        raise UsageError(
+            f"think={request.think!r}: expected another mode; a typed decision is made without a thought. Take mode 'json' or "
+            "'text', or openai: with decide='letter' or 'logprobs'."
+        )

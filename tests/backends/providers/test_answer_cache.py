@@ -1,0 +1,239 @@
+"""Answers on disk: plain data that several processes share; what is damaged or foreign is one sentence."""
+
+import functools
+import json
+import pickle
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, replace
+
+import pytest
+from provider_server import Fault, ProviderServer, running
+
+from gym_text import UsageError
+from gym_text.errors import StoreError
+from gym_text_policies import PolicyError
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.answer_cache import _TABLE, AnswerCache, request_key
+from gym_text_policies.experiments.run import run_experiment
+from gym_text_policies.records import Tokens
+
+ANSWER = Answer("go north", finish="stop", tokens_in=30, tokens_out=3, cost=0.5, reference="e7")
+THOUGHT = Answer("go", reasoning="A wall.", finish="stop", tokens_in=9, tokens_out=8, tokens_reasoning=6, thought_cut=True)
+CALL = Answer("", arguments='{"action": "go"}', finish="stop", tokens_in=9, tokens_out=8)
+LIKELY = Answer(
+    probabilities={"a": 0.25, "b": 0.75}, probability_kind="likelihood", tokens_in=9, tokens={"a": Tokens((1, 2), (3,), (-0.5,))}
+)
+QUESTION = Request(({"role": "user", "content": "A red ball."},))
+
+
+def get(folder, key="k", answer=ANSWER):
+    """Return what the cache of a folder says of a key, and whether it had to ask."""
+    asked = []
+    cache = AnswerCache(folder)
+    try:
+        return cache.get(key, lambda: asked.append(key) or answer), bool(asked)
+    finally:
+        cache.close()
+
+
+def write(path, value, key="k"):
+    """Write a row past the cache."""
+    with sqlite3.connect(path) as table:
+        table.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, value))
+    table.close()
+
+
+@pytest.mark.parametrize("answer", [ANSWER, THOUGHT, CALL, LIKELY])
+def test_an_answer_is_read_again_by_another_run_and_costs_nothing(tmp_path, answer):
+    assert get(tmp_path / "new" / "folder", answer=answer) == (answer, True)
+    again = replace(answer, tokens_cached=answer.tokens_in, cost=0.0, reference=None)
+    assert get(tmp_path / "new" / "folder") == (again, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish"), [("", "stop"), (" \n", None), ("go nor", "length"), ("I cannot go", "refusal"), ("go", "content_filter")]
+)
+def test_what_is_no_whole_answer_is_asked_again(tmp_path, text, finish):
+    for _ in range(2):
+        assert get(tmp_path, answer=Answer(text, finish=finish, tokens_in=5))[1]
+
+
+def test_each_setting_of_a_request_changes_its_key_and_its_episode_does_not():
+    config = {"backend": "openai", "model": "m", "server": "lab"}
+    changes = [
+        *({"max_tokens": 7}, {"temperature": 0.5}, {"seed": 3}, {"choices": ("go", "wait")}, {"schema": {"type": "object"}}),
+        *({"tokens": True}, {"read": (1, 2)}, {"length_normalised": True}, {"think": False}, {"think_tokens": 9}, {"top_p": 0.5}),
+        *({"top_k": 3}, {"min_p": 0.1}, {"tool": {"name": "act"}}, {"picture": b"PNG"}, {"picture": b"another"}),
+    ]
+    keys = {request_key(config, replace(QUESTION, **change)) for change in ({}, *changes)}
+    assert len(keys) == 1 + len(changes) and request_key(config | {"model": "n"}, QUESTION) not in keys
+    assert request_key(config, replace(QUESTION, episode="7", probabilities=False)) == request_key(config, QUESTION)
+
+
+def test_the_same_request_is_not_paid_twice(server, backend_of, tmp_path):
+    cached = functools.partial(backend_of, server, cache=str(tmp_path), prices={"m": {"input": 2.0, "output": 10.0}})
+    backend = cached()
+    (first,), (second,) = backend.answer([QUESTION]), backend.answer([QUESTION])
+    assert first.cost > 0 == second.cost and second.text == first.text
+    assert cached().answer([replace(QUESTION, episode="7")]) == [second], "another run, and another episode, read the same answer"
+    assert len(server.requests) == 1
+    for _ in range(2):
+        (chosen,) = backend.answer([replace(QUESTION, choices=("a", "b"))])
+        assert chosen.probabilities == {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)}
+    assert len(server.requests) == 2
+    for seed in (None, None, 1, 1, 2):
+        backend.answer([replace(QUESTION, temperature=1.0, seed=seed)])
+    assert len(server.requests) == 6, "sampling is cached with a seed alone"
+    server.faults.append(Fault(500, "oops"))
+    with pytest.raises(PolicyError):
+        backend.answer([replace(QUESTION, max_tokens=3)])
+    assert backend.answer([replace(QUESTION, max_tokens=3)])[0].text == "go forward", "a failed request is not cached"
+
+
+def test_equal_requests_at_the_same_time_are_asked_once(server, backend_of, tmp_path):
+    server.latency = lambda number: 0.3
+    answers = backend_of(server, cache=str(tmp_path)).answer([QUESTION] * 4)
+    assert len(server.requests) == 1 and {answer.text for answer in answers} == {"go forward"}
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama", "tensorzero"])
+def test_a_named_server_is_known_at_another_address(server, backend_of, provider, tmp_path):
+    with running(ProviderServer()) as moved:
+        named = {"cache": str(tmp_path), "server": "lab"}
+        first, again = backend_of(server, provider, **named), backend_of(moved, provider, **named)
+        assert (first.config, first.config["server"]) == (again.config, "lab") and "base_url" not in first.config
+        assert first.answer([QUESTION])[0].text == again.answer([QUESTION])[0].text
+        assert (len(server.requests), len(moved.requests)) == (1, 0), "its answers are found again"
+        assert backend_of(moved, provider, cache=str(tmp_path)).answer([QUESTION])[0].text and len(moved.requests) == 1
+    assert "base_url" in backend_of(server, provider).config, "without a name the address counts"
+
+
+def serve_weights(server, weights):
+    """Let a server say of its models what vLLM and Ollama say."""
+    row = {"id": "m", "object": "model", "created": len(server.requests), "owned_by": "vllm", "root": weights, "parent": None}
+    server.tells["/v1/models"] = {"data": [row, row | {"id": "other", "root": "other"}]}
+    ollama = {"modified_at": "2026-01-01T00:00:00Z", "size": 9, "details": {}}
+    models = [ollama | {"model": "other:latest", "digest": "other"}, ollama | {"model": "m:latest", "digest": weights}]
+    server.tells["/api/tags"] = {"models": models}
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_other_weights_behind_a_name_are_known_by_what_the_server_says(server, backend_of, provider, tmp_path):
+    options = {"identify_weights": True, "server": "lab", "cache": str(tmp_path)}
+    serve_weights(server, "one")
+    first = backend_of(server, provider, **options)
+    assert first.answer([QUESTION])[0].text and list(first.config["weights"].values()) == ["one"]
+    assert backend_of(server, provider, **options).answer([QUESTION])[0].text and len(server.requests) == 1
+    serve_weights(server, "another")
+    assert backend_of(server, provider, **options).answer([QUESTION])[0].text and len(server.requests) == 2
+    assert "weights" not in backend_of(server, provider).config, "without the option no server is asked"
+
+
+def test_servers_that_say_nothing_or_have_different_weights_are_refused(server, backend_of):
+    for provider in ("openai", "ollama"):
+        server.tells["/api/tags"] = {"models": []}
+        with pytest.raises(UsageError, match=r"identify_weights: .*'m' tells nothing\. Name the weights yourself, by server=NAME"):
+            _ = backend_of(server, provider, identify_weights=True).config
+    with running(ProviderServer()) as other:
+        serve_weights(server, "one")
+        serve_weights(other, "another")
+        urls = [f"{one.url}/v1" for one in (server, other)]
+        with pytest.raises(UsageError, match="identify_weights: expected servers of one model"):
+            _ = backend_of(server, base_url=urls, identify_weights=True).config
+    with pytest.raises(UsageError, match=r"identify_weights: .*connection failed"):
+        _ = backend_of(server, base_url="http://127.0.0.1:9/v1", identify_weights=True).config
+
+
+def test_a_run_goes_on_at_another_address_of_a_named_server(server, tmp_path):
+    def run(at, **options):
+        agent = {"model": "openai:m", "mode": "choose", "options": {"base_url": f"{at.url}/v1", **options}}
+        environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
+        experiment = {"parent": str(tmp_path), "name": options.get("server", "unnamed"), "episodes": 2, "verbose": False}
+        run_experiment({"agent": agent, "environment": environment, "experiment": experiment})
+
+    with running(ProviderServer()) as moved:
+        run(server, server="lab")
+        assert len(server.requests) > 0
+        run(moved, server="lab")
+        assert not moved.requests, "all is found"
+
+
+def test_several_processes_write_at_the_same_time(tmp_path):
+    script = (
+        "import sys; from gym_text_policies.backends.base import Answer\n"
+        "from gym_text_policies.backends.providers.answer_cache import AnswerCache\n"
+        "cache = AnswerCache(sys.argv[1])\n"
+        "for i in range(30): cache.get(f'{sys.argv[2]} {i}', lambda: Answer('x', tokens_in=1))\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name]) for name in "ab"]
+    assert [run.wait(120) for run in runs] == [0, 0]
+    assert not any(get(tmp_path, f"{name} {i}")[1] for name in "ab" for i in (0, 29))
+
+
+def test_threads_share_one_cache(tmp_path):
+    cache, failed = AnswerCache(tmp_path), []
+
+    def work(number):
+        try:
+            for i in range(40):
+                text = f"{number} {i}"
+                assert cache.get(text, lambda text=text: Answer(text, tokens_in=1)).text == text
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    cache.close()
+    assert failed == []
+
+
+RECORD = asdict(ANSWER)
+ROWS = {
+    "no JSON": "{",
+    "a pickle": pickle.dumps(ANSWER),
+    "a list": "[]",
+    "nested without end": "[" * 100_000,
+    "no fields": "{}",
+    "another field": json.dumps(RECORD | {"more": 1}),
+    "text a list": json.dumps(RECORD | {"text": ["go north"]}),
+    "no text": json.dumps(RECORD | {"text": None}),
+    "tokens below none": json.dumps(RECORD | {"tokens_in": -5}),
+    "price without end": json.dumps(RECORD | {"cost": float("inf")}),
+    "probabilities of a half": json.dumps(RECORD | {"probabilities": {"a": 0.5}}),
+    "tokens of words": json.dumps(RECORD | {"tokens": {"a": {"prompt": ["x"], "said": [], "log_probs": []}}}),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_that_is_no_answer_is_one_sentence(tmp_path, row):
+    get(tmp_path, "other")
+    write(tmp_path / "answers.sqlite", ROWS[row])
+    with pytest.raises(StoreError, match=r"answers.sqlite: expected an answer; got .*Remove the file"):
+        get(tmp_path)
+
+
+def test_a_damaged_file_another_database_and_a_folder_that_cannot_be_made_are_one_sentence(tmp_path):
+    path = tmp_path / "answers.sqlite"
+    path.write_bytes(b"not a database " * 100)
+    with pytest.raises(StoreError, match=r"damaged or another.*Remove the file"):
+        get(tmp_path)
+    for statement in (
+        "CREATE TABLE answers (key TEXT, answer BLOB)",
+        f"{_TABLE}; CREATE TRIGGER t AFTER INSERT ON answers BEGIN DELETE FROM answers; END",
+        "CREATE VIEW answers AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x AS key, x AS answer FROM n",
+    ):
+        path.unlink()
+        with sqlite3.connect(path) as table:
+            table.executescript(statement)
+        table.close()
+        with pytest.raises(StoreError, match=r"got another database.*Remove the file"):
+            get(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot be used.*name another folder"):
+        AnswerCache(tmp_path / "file" / "cache")

@@ -1,0 +1,362 @@
+"""What is sent for a request: chats, schemas, typed decisions, settings of thoughts and draws, calls of the tool."""
+
+import contextlib
+import json
+
+import gymnasium as gym
+import pytest
+from provider_server import Fault, running
+from thinking_server import ThinkingServer
+
+from gym_text import UsageError
+from gym_text_policies import PolicyError, load_policy, rollout
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.chat_settings import ChatSettings
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.load import load_when_asked
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.prompts.tools import argument_schema, tool_function
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"reasoning": {"type": "string"}, "action": {"type": "string", "enum": ["go forward", "drop"]}},
+    "required": ["reasoning", "action"],
+    "additionalProperties": False,
+}
+pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
+CHAT = ({"role": "user", "content": "A red ball."},)
+BEFORE = (
+    {"role": "user", "content": "A wall."},
+    {"role": "assistant", "content": "turn left", "reasoning": "Left is free."},
+    *CHAT,
+)
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama", "tensorzero"])
+def test_a_text_is_a_chat_with_the_requests_settings(server, backend_of, provider):
+    (answer,) = backend_of(server, provider).answer([Request(CHAT, max_tokens=7, temperature=0.5, seed=3)])
+    assert (answer.text, server.refusal) == ("go forward", None)
+    assert answer.tokens_in > 0 < answer.tokens_out
+    body = server.requests[0][2]
+    settings = {"openai": body, "ollama": body.get("options"), "tensorzero": body.get("params", {}).get("chat_completion")}
+    most = "num_predict" if provider == "ollama" else "max_tokens"
+    assert [settings[provider][name] for name in ("temperature", "seed", most)] == [0.5, 3, 7]
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_a_schema_goes_along_in_the_providers_own_form(server, backend_of, provider):
+    server.text = '{"reasoning": "", "action": "drop"}'
+    (answer,) = backend_of(server, provider).answer([Request(CHAT, schema=SCHEMA)])
+    assert (json.loads(answer.text)["action"], server.refusal) == ("drop", None)
+    body = server.requests[0][2]
+    assert (body["format"] if provider == "ollama" else body["response_format"]["json_schema"]["schema"]) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "path", "kind", "most"),
+    [
+        ("openai", {}, "/v1/decisions", "decision", 255),
+        ("openai", {"decide": "systemone"}, "/v1/systemone", "letter", 26),
+        ("ollama", {}, "/v1/systemone", "decision", 255),
+    ],
+)
+def test_choices_are_one_typed_decision(server, backend_of, provider, options, path, kind, most):
+    backend = backend_of(server, provider, **options)
+    (answer,) = backend.answer([Request(CHAT, ("turn left", "go forward", "drop"))])
+    assert (server.requests[0][0], server.refusal) == (path, None)
+    assert answer.probabilities == pytest.approx({"turn left": 6 / 11, "go forward": 3 / 11, "drop": 2 / 11})
+    assert (answer.text, answer.probability_kind) == (None, kind) and answer.tokens_in > 0
+    (alone,) = backend.answer([Request(CHAT, ("turn left",))])
+    assert alone.probabilities == {"turn left": 1.0} and len(server.requests) == 1, "one choice needs no call"
+    with pytest.raises(PolicyError, match=f"1 to {most} choices; got {most + 1}.*'json'"):
+        backend.answer([Request(CHAT, tuple(map(str, range(most + 1))))])
+    with pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"):
+        backend.answer([Request(CHAT, ("a", "b"), think=True)])
+
+
+def test_a_provider_without_typed_decisions_says_which_mode_to_take(server, backend_of):
+    with pytest.raises(UsageError, match="mode 'text' or 'json'"):
+        backend_of(server, "tensorzero").answer([Request(CHAT, ("a", "b"))])
+    server.faults.append(Fault(404, '{"error": "no such route"}'))
+    with pytest.raises(PolicyError, match=r"HTTP 404.*Mode 'json'"):
+        backend_of(server).answer([Request(CHAT, ("a", "b"))])
+
+
+def test_extra_fields_are_sent_and_none_leaves_one_out(server, backend_of):
+    backend = backend_of(server, extra={"temperature": None, "reasoning_effort": "low"})
+    backend.answer([Request(CHAT)])
+    body = server.requests[0][2]
+    assert "temperature" not in body and body["reasoning_effort"] == "low" and server.refusal is None
+    assert backend.config["extra"] == {"temperature": None, "reasoning_effort": "low"}
+
+
+def test_a_policy_passes_on_what_is_not_its_own(server):
+    make = environment_maker("BabyAIText-v0?max_episode_steps=2")
+    with make() as env:
+        policy = load_policy("openai:m", env, mode="choose", base_url=f"{server.url}/v1", timeout=9.0)
+        assert policy.config["base_url"] == f"{server.url}/v1" and "timeout" not in policy.config
+        (episode,) = rollout(make, policy, [0], num_envs=1)
+        assert episode.steps[0].decision.probabilities and server.requests[0][0] == "/v1/decisions"
+        policy._backend.close()
+        with pytest.raises(UsageError, match=r"'stratgy'\. Did you mean 'strategy'"):
+            load_policy("openai:m", env, stratgy="x")
+        with pytest.raises(UsageError, match=r"'timeot'\. Did you mean 'timeout'"):
+            load_policy("openai:m", env, timeot=3)
+        given = load_policy("ollama:m", env, max_tokens=4, noise=0.5)
+        among = load_when_asked(PolicyConfig("ollama:m", options={"max_tokens": 4, "noise": 0.5}), env)
+        assert among.config == given.config and type(among) is type(given)
+
+
+@contextlib.contextmanager
+def served(kind, *, hosted=False, **options):
+    """Yield a server, and a model behind it; with `hosted` the model is asked as one of OpenAI's own address."""
+    with running(ThinkingServer(kind)) as server:
+        url = server.url if kind == "ollama" else f"{server.url}/v1"
+        address = {} if hosted else {"base_url": url}
+        backend = load_backend(f"{'ollama' if kind == 'ollama' else 'openai'}:m", **address, **{"retries": 0, **options})
+        with contextlib.closing(backend):
+            if hosted:
+                backend._client.connections[0]._client.base_url = url
+            yield server, backend
+
+
+def sent(kind, *, hosted=False, options=None, messages=CHAT, **fields):
+    """Return what a server gets for a request that it answers."""
+    with served(kind, hosted=hosted, **(options or {})) as (server, backend):
+        backend.answer([Request(messages, max_tokens=500, **fields)])
+        assert server.refusal is None
+        return server.answered[0]
+
+
+@pytest.mark.parametrize(
+    ("think", "arguments", "effort"),
+    [
+        (None, None, None),
+        (True, {"enable_thinking": True, "thinking": True}, None),
+        (False, {"enable_thinking": False, "thinking": False}, None),
+        ("low", {"enable_thinking": True, "thinking": True, "reasoning_effort": "low"}, "low"),
+    ],
+)
+def test_a_server_of_ones_own_is_asked_to_think_by_arguments_of_its_template(think, arguments, effort):
+    body = sent("vllm", think=think)
+    assert (body.get("chat_template_kwargs"), body.get("reasoning_effort")) == (arguments, effort)
+
+
+@pytest.mark.parametrize(
+    ("hosted", "think", "effort"), [(True, None, None), (True, True, "medium"), (True, False, "minimal"), (False, "high", "high")]
+)
+def test_a_hosted_model_is_asked_by_an_effort_of_which_the_smallest_that_it_takes_is_no_thought(hosted, think, effort):
+    body = sent("openai", hosted=hosted, think=think)
+    assert (body.get("reasoning_effort"), "chat_template_kwargs" in body) == (effort, False)
+
+
+def test_ollama_is_asked_to_think_by_its_own_field():
+    assert [sent("ollama", think=think).get("think") for think in (None, True, False, "low")] == [None, True, False, "low"]
+    with served("ollama") as (server, backend):
+        server.faults.append(Fault(400, '{"error": "\\"m\\" does not support thinking"}'))
+        with pytest.raises(PolicyError, match="does not support thinking"):
+            backend.answer([Request(CHAT, think=True)])
+
+
+def test_an_effort_that_a_hosted_model_does_not_take_is_refused_in_its_words():
+    with served("openai") as (_, backend), pytest.raises(UsageError, match=r"think='huge': expected an effort .*Supported values"):
+        backend.answer([Request(CHAT, think="huge")])
+
+
+def test_limits_have_room_for_a_thought_that_is_asked_for():
+    assert sent("vllm", think=True)["max_tokens"] == 500 + 2048
+    assert sent("vllm", think=True, think_tokens=300)["max_tokens"] == 800
+    assert sent("openai", hosted=True, think="low", think_tokens=300)["max_completion_tokens"] == 800
+    assert sent("ollama", think=True, think_tokens=300)["options"]["num_predict"] == 800
+    assert sent("vllm", think=False, think_tokens=300)["max_tokens"] == 500
+
+
+def test_settings_of_draws_are_sent():
+    draws = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.1}
+    body = sent("vllm", seed=1, **draws)
+    assert {name: body[name] for name in draws} == draws
+    body = sent("ollama", seed=1, **draws)
+    assert {name: body["options"][name] for name in draws} == draws
+    assert not {"top_p", "top_k", "min_p"} & sent("vllm").keys()
+    with served("openai", hosted=True) as (_, backend), pytest.raises(UsageError, match="top_k: expected none; OpenAI has no such"):
+        backend.answer([Request(CHAT, top_k=20)])
+
+
+def test_earlier_thoughts_stand_in_the_servers_field_or_are_left_out():
+    assert sent("vllm", messages=BEFORE)["messages"][1] == {
+        "role": "assistant",
+        "content": "turn left",
+        "reasoning_content": "Left is free.",
+    }
+    assert sent("ollama", messages=BEFORE)["messages"][1]["thinking"] == "Left is free."
+    assert "Left is free." not in json.dumps(sent("openai", hosted=True, messages=BEFORE))
+
+
+def test_a_server_that_takes_no_earlier_thoughts_gets_none(caplog):
+    with served("vllm") as (server, backend):
+        server.faults.append(Fault(400, '{"error": {"message": "reasoning_content is not supported in input messages"}}'))
+        for _ in range(2):
+            backend.answer([Request(BEFORE, max_tokens=500)])
+        assert ["reasoning_content" in json.dumps(body) for _, _, body in server.requests] == [True, False, False]
+    assert caplog.text.count("its server takes no reasoning_content; it is left out from now on") == 1
+
+
+def test_the_users_template_arguments_go_along_and_win():
+    body = sent("vllm", options={"template_kwargs": {"enable_thinking": False, "style": "short"}}, think=True)
+    assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": True, "style": "short"}
+    body = sent("vllm", options={"extra": {"chat_template_kwargs": {"style": "short"}}}, think=True)
+    assert body["chat_template_kwargs"] == {"enable_thinking": True, "thinking": True, "style": "short"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"template_kwargs": {"a": 1}},
+        {"template_kwargs": {"a": 1}, "base_url": "http://127.0.0.1:9/v1", "extra": {"chat_template_kwargs": {"a": 2}}},
+    ],
+)
+def test_template_arguments_that_cannot_be_sent_or_are_given_twice_are_refused(options):
+    with pytest.raises(UsageError, match="template_kwargs: expected none with chat_template_kwargs in extra, nor without"):
+        load_backend("openai:m", **options)
+
+
+def test_fields_that_a_server_refuses_are_switched_once_however_many_ask_and_it_is_said(caplog):
+    with served("openai", max_total_tokens=100_000) as (server, backend):
+        requests = [Request(({"role": "user", "content": f"Ball {i}."},), max_tokens=500, seed=1, top_p=0.5) for i in range(16)]
+        answers = backend.answer(requests)
+        asked = len(server.requests)
+        answers += backend.answer(requests[:1])
+        assert {answer.text for answer in answers} == {"go forward"} and len(server.requests) == asked + 1
+        assert {tuple(sorted(body.keys() - {"messages", "model"})) for body in server.answered} == {("max_completion_tokens",)}
+        assert backend.spent.tokens == sum(answer.tokens_in + answer.tokens_out for answer in answers), "a refusal costs nothing"
+    switched = {"max_tokens": "max_completion_tokens is sent", **dict.fromkeys(("temperature", "seed", "top_p"), "it is left out")}
+    for field, what in switched.items():
+        assert caplog.text.count(f"openai:m: its server takes no {field}; {what} from now on.") == 1
+
+
+def test_a_field_that_the_user_has_set_by_extra_is_not_switched():
+    with (
+        served("openai", extra={"temperature": 0.5, "max_tokens": None, "max_completion_tokens": 900}) as (_, backend),
+        pytest.raises(PolicyError, match="'temperature' is not supported"),
+    ):
+        backend.answer([Request(CHAT)])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "'max_tokens' or 'max_completion_tokens' is too large: 2064. This model's maximum context length is 2048 tokens.",
+        "The model m does not exist",
+        "Unsupported parameter: 'messages'",
+    ],
+)
+def test_what_is_no_refusal_of_a_field_is_an_error_at_once(words):
+    with served("vllm") as (server, backend):
+        server.faults.append(Fault(400, json.dumps({"error": {"message": words}})))
+        with pytest.raises(PolicyError, match="HTTP 400"):
+            backend.answer([Request(CHAT)])
+        assert len(server.requests) == 1
+
+
+REFUSALS = {
+    "OpenAI": (
+        400,
+        {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model.", "param": "temperature"}},
+    ),
+    "FastAPI": (
+        422,
+        {"detail": [{"type": "extra_forbidden", "loc": ["body", "temperature"], "msg": "Extra inputs are not permitted"}]},
+    ),
+    "Gemini": (400, {"error": {"message": 'Invalid JSON payload received. Unknown name "temperature": Cannot find field.'}}),
+    "transformers serve": (422, {"detail": "Unexpected keys in the request: {'temperature'}"}),
+    "Groq": (400, {"error": {"message": "property 'temperature' is unsupported"}}),
+}
+
+
+@pytest.mark.parametrize("server", REFUSALS)
+def test_the_words_of_many_servers_name_the_field(server):
+    status, body = REFUSALS[server]
+    settings = ChatSettings("m", own=True, template_kwargs={})
+    asked = {"messages": list(CHAT), "max_tokens": 5, "temperature": 0.0}
+    assert settings.learn(CallError.of_status(status, json.dumps(body)), asked, None)
+    assert settings.fit(asked) == {"messages": list(CHAT), "max_tokens": 5}
+    assert not settings.learn(CallError.of_status(500, json.dumps(body)), asked, None), "a failure of the server is no refusal"
+
+
+def test_a_server_that_knows_neither_name_of_the_limit_is_not_asked_for_ever():
+    settings = ChatSettings("m", own=True, template_kwargs={})
+    body = {"messages": list(CHAT), "max_tokens": 5}
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert settings.learn(CallError.of_status(400, f"unknown field {name}"), settings.fit(body), None) == (name == "max_tokens")
+
+
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
+BOTH = pytest.mark.parametrize("provider", ["openai", "ollama"])
+
+
+def tool_request(names=("go left", "go right")):
+    with gym.make("BabyAIText-v0") as env:
+        spec = env.get_wrapper_attr("text_spec")
+    return Request(({"role": "user", "content": "A wall."},), schema=argument_schema(spec, names), tool=tool_function(spec))
+
+
+@BOTH
+def test_an_episode_of_calls_is_a_chat_that_the_client_and_the_server_accept(server, backend_of, provider):
+    make = environment_maker(GOTO, fold="train")
+    with make() as env:
+        policy = load_policy(backend_of(server, provider), env, mode="tool")
+    server.text = "yes"
+    policy.check()
+    server.text = "turn left"
+    (episode,) = rollout(make, policy, [3])
+    assert episode.error is None and server.refusal is None and episode.invalid == 0
+    assert [step.decision.action for step in episode.steps] == ["turn left"] * 3
+    assert episode.steps[0].decision.completion == '{"action": "turn left"}' and episode.steps[0].decision.finish is None
+    _, _, body = server.requests[-1]
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert body["messages"][2]["tool_calls"][0]["function"]["name"] == "act" and "call" not in body["messages"][2]
+    assert not {"response_format", "format"} & {name for name, value in body.items() if value is not None}
+
+
+@BOTH
+def test_the_argument_can_only_be_what_is_valid_now_and_words_are_no_call(server, backend_of, provider):
+    server.text = "I go left, I think"
+    (answer,) = backend_of(server, provider).answer([tool_request(("open door", "wait"))])
+    assert (answer.arguments, answer.text) == (None, "I go left, I think")
+    (tool,) = server.requests[-1][2]["tools"]
+    assert tool["function"]["parameters"]["properties"]["action"]["enum"] == ["open door", "wait"]
+    assert tool["function"]["name"] == "act" and "return" not in tool["function"]
+    with pytest.raises(UsageError, match=r"expected a model that calls tools; asked before the run, .* said 'I go left"):
+        backend_of(server, provider).check(tool_request())
+
+
+def test_a_server_with_openais_protocol_has_to_let_the_model_call_once(server, backend_of):
+    server.text = "go right"
+    server.faults += [None, Fault(400, json.dumps({"error": {"message": "Unsupported parameter: 'parallel_tool_calls'"}}))]
+    backend = backend_of(server)
+    for _ in range(2):
+        assert backend.answer([tool_request()])[0].arguments == '{"action": "go right"}'
+    first, *_, last = (body for _, _, body in server.requests)
+    assert (first["tool_choice"], first["parallel_tool_calls"]) == ("required", False)
+    assert first["tools"][0]["function"]["strict"] and "parallel_tool_calls" not in last
+    with pytest.raises(UsageError, match="tool: expected none"):
+        backend_of(server, "tensorzero").answer([tool_request()])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (('{"action": "go left"}',), '{"action": "go left"}'),
+        (('{"action": "go left"}', '{"action": "go right"}'), None),
+        (("{",), "{"),
+    ],
+)
+def test_one_call_is_an_answer_and_several_are_none(server, backend_of, arguments, expected):
+    calls = [{"id": str(i), "type": "function", "function": {"name": "act", "arguments": text}} for i, text in enumerate(arguments)]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+    server.faults.append(Fault(200, json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})))
+    (answer,) = backend_of(server).answer([tool_request()])
+    assert (answer.arguments, answer.text, answer.finish) == (expected, "", "stop")

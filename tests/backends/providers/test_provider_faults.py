@@ -1,0 +1,229 @@
+"""What goes wrong with a provider: faults are retried, end their own episodes alone, and no key is shown."""
+
+import functools
+import json
+import logging
+import time
+from collections import Counter
+
+import gymnasium as gym
+import pytest
+from provider_server import Fault, ProviderServer, mischief, random_mischief, running
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, rollout
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.connection import Servers, check_url
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.policy import text_spec
+from gym_text_policies.report import table
+
+PROVIDERS = ["openai", "ollama", "tensorzero"]
+KEY = "sk-1234567890-very-secret"
+PRICES = {"m": {"input": 2.0, "output": 10.0}}
+QUESTION = Request(({"role": "user", "content": "A red ball."},), max_tokens=7)
+FAULTS = {
+    "too many requests": Fault(429, '{"error": {"message": "slow down"}}', {"Retry-After": "0"}),
+    "server error": Fault(500, "oops"),
+    "dropped": Fault(drop=True),
+    "torn": Fault(200, '{"choices": []}', torn=True),
+    "late": Fault(late=1.2, body="{}"),
+    "dripping": Fault(drip="\n"),
+    "malformed": Fault(200, '{"choices": ['),
+    "empty": Fault(200, ""),
+    "empty object": Fault(200, "{}"),
+    "a page": Fault(200, "<html>hello</html>", content_type="text/html"),
+    "an error as a success": Fault(200, '{"error": {"message": "the pool is empty", "code": 503}}'),
+}
+
+
+@pytest.mark.parametrize(
+    ("provider", "fault"),
+    [("openai", fault) for fault in FAULTS]
+    + [("ollama", fault) for fault in ("too many requests", "dropped", "late", "empty object", "an error as a success")]
+    + [("tensorzero", fault) for fault in ("server error", "dropped", "late", "malformed")],
+)
+def test_a_fault_is_retried(server, backend_of, provider, fault):
+    server.faults.append(FAULTS[fault])
+    slow = fault in ("late", "dripping")  # on a busy machine the next answer may be late as well
+    backend = backend_of(server, provider, timeout=1.0 if slow else 30.0, retries=4 if slow else 1)
+    assert backend.answer([QUESTION])[0].text == "go forward"
+    assert len(server.requests) == 2 or (slow and len(server.requests) > 2)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_after_the_last_try_the_error_has_the_servers_words(server, backend_of, provider):
+    server.faults.extend([Fault(500, "oops")] * 2)
+    with pytest.raises(PolicyError, match=r"500.*oops.*\(2 tries\)"):
+        backend_of(server, provider, retries=1).answer([QUESTION])
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_a_server_that_is_not_there_is_a_policy_error(server, backend_of, provider):
+    with pytest.raises(PolicyError, match="connection failed"):
+        backend_of(server, provider, base_url="http://127.0.0.1:9/v1").answer([QUESTION])
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_retry_after_is_honoured_and_too_long_a_wait_is_not_waited(server, backend_of, provider):
+    server.faults.append(Fault(429, "slow down", {"Retry-After": "1"}))
+    start = time.monotonic()
+    backend_of(server, provider, retries=1).answer([QUESTION])
+    assert time.monotonic() - start >= 1
+    server.faults.append(Fault(429, "slow down", {"Retry-After": "3600"}))
+    with pytest.raises(PolicyError, match="HTTP 429"):
+        backend_of(server, provider, retries=5).answer([QUESTION])
+    assert len(server.requests) == 3
+
+
+def make_goto():
+    return gym.make("BabyAIText-v0", task="goto", expert="off", max_episode_steps=4)
+
+
+def policy_of(backend):
+    return LLMPolicy(backend, text_spec(make_goto()))
+
+
+def test_a_provider_that_does_everything_wrong_ends_no_run(server, backend_of, tmp_path):
+    server.text = "turn left"
+    server.faults += random_mischief(5 * len(mischief(0)), seed=0, silence=3.0)
+    with EpisodeStore(tmp_path, {}) as store:
+        policy = policy_of(backend_of(server, retries=1, timeout=2.0))
+        for episode in rollout(make_goto, policy, range(30), workers=8, num_envs=1):
+            store.append(episode)
+    assert not server.faults, "every fault has happened"
+    episodes = list(store.episodes())
+    assert sorted(episode.seed for episode in episodes) == list(range(30))
+    outcomes = Counter(episode.outcome for episode in episodes)
+    assert sum(outcomes.values()) == 30 and outcomes["error"] > 0 and outcomes["truncated"] + outcomes["lost"] > 0
+    assert all(episode.error.startswith("PolicyError: openai:m: ") for episode in episodes if episode.outcome == "error")
+    assert all(len(episode.error) < 1500 for episode in episodes if episode.error)
+    assert all(episode.length == 4 for episode in episodes if episode.outcome == "truncated")
+    row = table.row("goto", "m", episodes)
+    assert {name: row[name] for name in outcomes} == outcomes and row["episodes"] == 30
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, backend_of, provider, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    backend = backend_of(server, provider, cache=str(tmp_path / "cache"), retries=1)
+    policy = policy_of(backend)
+    store = EpisodeStore(tmp_path / "run", {"policy": policy.config})
+    server.faults.append(Fault(500, f"the key {KEY} met an error"))
+    server.faults.append(Fault(401, f"Incorrect API key provided: {KEY}"))
+    for episode in rollout(make_goto, policy, range(3), num_envs=1):
+        store.append(episode)
+    errors = [episode.error for episode in store.episodes() if episode.error]
+    assert len(errors) == 1 and "(not kept)" in errors[0]
+    headers = {name.lower(): value for name, value in server.requests[0][1].items()}
+    assert headers["authorization"] == f"Bearer {KEY}", "the key was in use"
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) >= 3 and not any(KEY.encode() in data for data in written)
+    assert KEY not in caplog.text and KEY not in repr(backend) + repr(vars(backend)) + json.dumps(policy.config)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("openai:m", {"api_key": KEY}, "environment variables only"),
+        ("openai:m", {"timeuot": 3}, "timeout"),
+        ("openai:m", {"key_variable": KEY}, "name of an environment variable"),
+        ("openai:m", {"retries": -1}, "from 0 to 100; got -1"),
+        ("openai:m", {"timeout": 0}, "timeout: expected a number above 0; got 0"),
+        ("openai:m", {"max_cost": 1}, "expected prices"),
+        ("openai:m", {"prices": {"other": {"input": 1, "output": 1}}}, "prices: expected"),
+        ("openai:m", {"prices": {"m": {"input": float("nan"), "output": 1}}}, "prices: expected"),
+        ("openai:m", {"max_total_tokens": float("nan")}, "max_total_tokens: expected a number"),
+        ("openai:m", {"decide": "coin"}, "'systemone', 'logprobs', 'letter'; got 'coin'"),
+        ("openai:m", {"base_url": ["http://a/v1", 5]}, "base_url: expected an address"),
+        ("openai:m", {"cache": 5}, "cache: expected a text"),
+        ("openai:m", {"identify_weights": "yes"}, "identify_weights: expected True or False"),
+        ("openai:m", {"extra": ["reasoning_effort"]}, "extra: expected names and values"),
+        ("openai:m", {"extra": {"a": float("nan")}}, "extra: expected names and values"),
+        ("openai:m", {"server": "lab"}, "server: expected none without a base_url"),
+        ("openai:m", {"key_variable": None}, "expected a key in the environment variable"),
+        ("openai:", {}, "openai:NAME"),
+        ("opnai:m", {}, r"openai:MODEL.*got 'opnai:m'"),
+        ("ollama:m", {"num_ctx": 0}, "num_ctx: expected an integer"),
+        ("tensorzero:f", {"config_file": 5}, "config_file: expected a text"),
+        ("tensorzero:f", {}, "got both or neither"),
+        ("tensorzero:f", {"config_file": "no.toml"}, "no file"),
+    ],
+)
+def test_wrong_options_are_refused_and_no_key_is_shown(server, model, options, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        load_backend(model, **options)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", [5, "host", "http://[::1", "http://a:b/v1", "ftp://a", "", f"http://me:{KEY}@[h/v1", f"https://h/v1?key={KEY}"]
+)
+def test_what_is_no_address_is_refused_and_no_key_of_it_is_shown(url):
+    with pytest.raises(UsageError, match="base_url: expected an address") as caught:
+        check_url(url)
+    assert KEY not in str(caught.value)
+
+
+@pytest.fixture
+def two(server, backend_of):
+    """Yield two servers of one model, and a function that makes a backend of their addresses."""
+    with running(ProviderServer()) as other:
+        yield server, other, functools.partial(backend_of, server, base_url=[f"{one.url}/v1" for one in (server, other)])
+
+
+def test_servers_take_turns_and_the_retry_goes_to_another_which_then_answers_alone(two):
+    one, other, backend = two
+    backend = backend(retries=1)
+    for _ in range(4):
+        assert backend.answer([QUESTION])[0].text == "go forward"
+    assert (len(one.requests), len(other.requests)) == (2, 2)
+    one.faults.append(Fault(503, "full", {"Retry-After": "3600"}))  # too long to wait for, but for nothing is waited
+    for _ in range(4):
+        assert backend.answer([QUESTION])[0].text == "go forward"
+    assert (len(one.requests), len(other.requests)) == (3, 6)
+    assert backend.config["base_url"] == [f"{one.url}/v1", f"{other.url}/v1"]
+
+
+def test_where_all_servers_fail_the_error_is_that_of_one_and_a_refused_request_leaves_none_out(two):
+    one, other, backend = two
+    one.faults.extend([Fault(400, "no"), *[Fault(500, "oops")] * 2])
+    other.faults.extend([Fault(drop=True)] * 2)
+    backend = backend(retries=2)
+    with pytest.raises(PolicyError, match="HTTP 400"):
+        backend.answer([QUESTION])
+    with pytest.raises(PolicyError, match=r"\(3 tries\)"):
+        backend.answer([QUESTION])
+    assert len(one.requests) + len(other.requests) == 4
+
+
+def test_many_workers_share_two_servers_one_of_which_is_gone(two):
+    one, other, backend = two
+    one.faults.extend([Fault(drop=True)] * 50)
+    episodes = list(rollout(make_goto, policy_of(backend(retries=3)), range(8), workers=8, num_envs=1))
+    assert [episode.error for episode in episodes] == [None] * 8
+    assert len(other.requests) == sum(episode.length for episode in episodes) > 8
+
+
+def test_a_server_comes_back_after_a_while_and_the_first_to_come_back_is_asked():
+    now = 0.0
+    servers = Servers("abc", clock=lambda: now)
+
+    def ask(fails=None):
+        try:
+            with servers.turn() as client:
+                if client == fails:
+                    raise CallError("gone", retry=True, after=10.0 if client == "b" else None)
+        except CallError:
+            pass
+        return client
+
+    assert [ask() for _ in range(4)] == ["a", "b", "c", "a"]
+    assert [ask("b"), ask(), ask(), ask()] == ["b", "c", "a", "c"]
+    now = 11.0
+    assert [ask(), ask("b"), ask("c"), ask("a")] == ["a", "b", "c", "a"]
+    assert ask() == "b", "all are out; b said when it comes back, the others are left out for longer"
+    now = 100.0
+    assert sorted([ask(), ask(), ask()]) == ["a", "b", "c"]
