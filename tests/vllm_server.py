@@ -41,7 +41,6 @@ class VLLMServer(JSONServer):
         self.model, self.tokenizer = taught(form)
         self.tokenizer.save_pretrained(folder)
         self.bodies = []
-        self.decisions = False
         self.value = None  # in place of every log-probability
 
     @property
@@ -59,9 +58,7 @@ class VLLMServer(JSONServer):
             return 200, {"tokens": chat["input_ids"]}
         if path == "/v1/completions":
             return 200, {"choices": self.rows(body) if "logprob_token_ids" in body else [self.written(body)]}
-        return (
-            (400, {"message": "field required"}) if path == "/v1/decisions" and self.decisions else (404, {"detail": "Not Found"})
-        )
+        return 404, {"detail": "Not Found"}
 
     @torch.inference_mode()
     def log_probs(self, tokens):

@@ -135,7 +135,7 @@ def test_chats_are_answered_in_text_and_json_and_by_letters(llama, local, backen
 def test_a_benchmark_plays_with_a_served_models_log_probabilities(llama, tmp_path):
     row = {"model": "openai:m", "mode": "choose", "base_url": f"{llama}/v1", "cache": str(tmp_path / "cache")}
     (tmp_path / "variants.yaml").write_text(json.dumps({"served": row}))
-    words = f"--environments BabyAIText-v0?max_episode_steps=8 --variants {tmp_path / 'variants.yaml'}"
+    words = f"--environments BabyAIText-v0?max_episode_steps=8 --plan {tmp_path / 'variants.yaml'}"
     words += " --episodes 1 --llm-episodes 1"
     assert cli.main(["bench", "--folder", str(tmp_path / "run"), *words.split()]) == 0
     records = [json.loads(line) for line in (tmp_path / "run/episodes.jsonl").read_text().splitlines()]

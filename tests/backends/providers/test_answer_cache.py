@@ -17,8 +17,8 @@ from gym_text.errors import StoreError
 from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.answer_cache import _TABLE, AnswerCache, request_key
-from gym_text_policies.experiments.run import run_experiment
 from gym_text_policies.records import Tokens
+from gym_text_policies.run.experiment_folder import run_experiment
 
 ANSWER = Answer("go north", finish="stop", tokens_in=30, tokens_out=3, cost=0.5, reference="e7")
 THOUGHT = Answer("go", reasoning="A wall.", finish="stop", tokens_in=9, tokens_out=8, tokens_reasoning=6, thought_cut=True)

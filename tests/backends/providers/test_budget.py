@@ -58,7 +58,7 @@ def test_rows_of_a_benchmark_share_one_budget(server, tmp_path, capsys):
     row = {"model": "openai:m", "mode": "text", "base_url": f"{server.url}/v1", "prices": PRICES, "max_cost": 0.005}
     rows = {f"row {i}": row | {"history": i} for i in range(4)}
     (tmp_path / "variants.yaml").write_text(json.dumps(rows))
-    words = f"--variants {tmp_path / 'variants.yaml'} --baselines none --llm-episodes 1"
+    words = f"--plan {tmp_path / 'variants.yaml'} --baselines none --llm-episodes 1"
     environment = ["--environments", "BabyAIText-v0?max_episode_steps=3"]
     assert cli.main(["bench", "--folder", str(tmp_path / "run"), *environment, *words.split()]) != 0
     assert "max_cost=0.005" in capsys.readouterr().err

@@ -17,7 +17,6 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.connection import Servers, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.policy import text_spec
-from gym_text_policies.report import table
 
 PROVIDERS = ["openai", "ollama", "tensorzero"]
 KEY = "sk-1234567890-very-secret"
@@ -101,8 +100,6 @@ def test_a_provider_that_does_everything_wrong_ends_no_run(server, backend_of, t
     assert all(episode.error.startswith("PolicyError: openai:m: ") for episode in episodes if episode.outcome == "error")
     assert all(len(episode.error) < 1500 for episode in episodes if episode.error)
     assert all(episode.length == 4 for episode in episodes if episode.outcome == "truncated")
-    row = table.row("goto", "m", episodes)
-    assert {name: row[name] for name in outcomes} == outcomes and row["episodes"] == 30
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
