@@ -1,8 +1,8 @@
 """Actions of one state, valued by playing on in copies of the game.
 
 This is the vine of TRPO (Schulman et al. 2015, https://arxiv.org/abs/1502.05477, section 5.2). A recorded episode is played again,
-action for action. In each of its states some actions are tried in copies of the game, and a policy plays on from there to the end.
-The return of an action is the sum of the rewards from its step on. All actions of a state are played on with the same random
+action for action. In each of its states two actions are tried in copies of the game, and a policy plays on from there to the end.
+The return of an action is the sum of the rewards from its step on. Both actions of a state are played on with the same random
 numbers, which so add little to the differences.
 
 If the expert plays on, a copy also ends where the expert knows no action, as no way to win is left. The return then lacks the
@@ -14,14 +14,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text.copies import Replayable, deep_copy, fork
-from gym_text.errors import UsageError, check_int
+from gym_text.errors import UsageError
 from gym_text.experts import experts_of
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import takes
@@ -45,30 +45,18 @@ class ValuedState(NamedTuple):
     """Number of steps in them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Continuing:
-    """Who plays on after an action, how often, and how the rewards count."""
+def valued_states(
+    episodes: Iterable[Episode], continue_with: str, *, continuations: int = 1, discount: float = 1.0
+) -> Iterator[ValuedState]:
+    """Yield the states of episodes with the returns of two actions: the player's, and another one.
 
-    continue_with: str = ""
-    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
-    in adapters/NAME. What playing on returns is what the action is worth."""
-    alternatives: int = 1
-    """Most actions of each state that are valued beside the player's: first the one that continue_with would take, then others,
-    drawn at random. Each is played on in a copy of the game."""
-    continuations: int = 1
-    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
-    discount: float = 1.0
-    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
+    The other action is the one that `continue_with` would take or, if the player took that one, one that is drawn at random.
 
-    def __post_init__(self) -> None:
-        check_int("alternatives", self.alternatives, 1, 10_000)
-        check_int("continuations", self.continuations, 1, 10_000)
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount: expected a number from 0 to 1; got {self.discount!r}.")
-
-
-def valued_states(episodes: Iterable[Episode], continuing: Continuing) -> Iterator[ValuedState]:
-    """Yield the states of episodes with the returns of some of their actions.
+    Args:
+        episodes: Stored episodes.
+        continue_with: Who plays on after an action: gold (the expert), random, or a language model.
+        continuations: How often each action is played on.
+        discount: Discount factor (gamma) of the rewards in the copies.
 
     States with a single valid action are left out, and those in which the player's action was not valid or, if a model played, was
     not the model's answer.
@@ -83,12 +71,12 @@ def valued_states(episodes: Iterable[Episode], continuing: Continuing) -> Iterat
             _check_answers(episode)
             game = json.dumps(dict(episode.environment), sort_keys=True)
             if game not in players:
-                env = _environment(episode, continuing)
+                env = _environment(episode, by_expert=continue_with == "gold")
                 stack.callback(env.close)
-                policy = load_policy(continuing.continue_with, env)
+                policy = load_policy(continue_with, env)
                 check_lists_actions(policy.spec, "continue_with")
                 players[game] = policy, policy.wrap(env)
-            yield from _valued(episode, *players[game], continuing)
+            yield from _valued(episode, *players[game], continuations, discount)
 
 
 def _check_answers(episode: Episode) -> None:
@@ -102,9 +90,9 @@ def _check_answers(episode: Episode) -> None:
         )
 
 
-def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
+def _environment(episode: Episode, *, by_expert: bool) -> gym.Env[Any, Any]:
     """Return an episode's environment, with an expert in every state if the expert plays on."""
-    record, by_expert = dict(episode.environment), continuing.continue_with == "gold"
+    record = dict(episode.environment)
     check_owner(record)  # before `takes`, which imports the environment's class
     if takes(record["id"], "expert"):
         record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}
@@ -118,7 +106,7 @@ def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
     return env
 
 
-def _valued(episode: Episode, policy: Policy, env: gym.Env[Any, Any], continuing: Continuing) -> Iterator[ValuedState]:
+def _valued(episode: Episode, policy: Policy, env: gym.Env[Any, Any], continuations: int, discount: float) -> Iterator[ValuedState]:
     """Play an episode again in `env`, which has the policy's wrappers, and yield its states."""
     prompts: Iterable[Sequence[Message]] = [step.decision.messages for step in episode.steps]
     if not any(prompts):
@@ -135,19 +123,19 @@ def _valued(episode: Episode, policy: Policy, env: gym.Env[Any, Any], continuing
         turn = replace(turn, rng=rngs(number))
         names, played = policy.spec.names(dict(turn.obs)), step.decision.action
         if prompt and step.decision.valid and played in names and len(names) > 1:
-            actions = [played, *_alternatives(policy, turn, played, names)[: continuing.alternatives]]
-            copies = _played_on(policy, env, turn, actions, continuing)
+            actions = [played, _another(policy, turn, played, names)]
+            copies = _played_on(policy, env, turn, actions, continuations, discount)
             values = iter(copied.value for copied in copies)
-            returns = {action: [next(values) for _ in range(continuing.continuations)] for action in actions}
+            returns = {action: [next(values) for _ in range(continuations)] for action in actions}
             yield ValuedState(tuple(prompt), returns, len(copies), sum(copied.steps for copied in copies))
         turn = turn.after(step.decision, env.step(policy.spec.encode(played, dict(turn.obs)))[0])
 
 
-def _alternatives(policy: Policy, turn: Turn, played: str, names: Sequence[str]) -> list[str]:
-    """Return the other valid actions: the policy's own comes first, then the others in an order that is drawn."""
+def _another(policy: Policy, turn: Turn, played: str, names: Sequence[str]) -> str:
+    """Return another valid action than the player's: the policy's own, or one that is drawn."""
     preferred = None if _is_lost(turn) else policy.decide([turn])[0].action
     drawn = [names[place] for place in turn.rng.permutation(len(names)) if names[place] != played]
-    return sorted(drawn, key=lambda name: name != preferred)
+    return preferred if preferred is not None and preferred in drawn else drawn[0]
 
 
 def _is_lost(turn: Turn) -> bool:
@@ -176,14 +164,16 @@ class _Copy:
         self.over = bool(terminated or truncated) or _is_lost(self.turn)
 
 
-def _played_on(policy: Policy, env: gym.Env[Any, Any], turn: Turn, actions: Sequence[str], continuing: Continuing) -> list[_Copy]:
+def _played_on(
+    policy: Policy, env: gym.Env[Any, Any], turn: Turn, actions: Sequence[str], continuations: int, discount: float
+) -> list[_Copy]:
     """Play each action in copies of the game and play on to the end, all copies step by step, so that a model is asked together."""
     copies: list[_Copy] = []
-    seeds = turn.rng.integers(2**63, size=continuing.continuations)
+    seeds = turn.rng.integers(2**63, size=continuations)
     with contextlib.ExitStack() as stack:
         for _ in actions:
             for seed in seeds:
-                copies.append(_Copy(env, replace(turn, rng=np.random.default_rng(seed)), continuing.discount))
+                copies.append(_Copy(env, replace(turn, rng=np.random.default_rng(seed)), discount))
                 stack.callback(copies[-1].env.close)
         decisions = [Decision(action) for action in actions for _ in seeds]
         waiting = copies

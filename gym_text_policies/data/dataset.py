@@ -24,7 +24,7 @@ from gym_text_policies.prompts.tools import called_action
 from gym_text_policies.records import check_environment
 
 ROLES = ("system", "user", "assistant")
-_OPTIONAL = ("thoughts", "tool", "own_labels")
+_OPTIONAL = ("thoughts", "tool")
 """Fields that a record may lack: where no row has thoughts, a tool or the player's own answers."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
@@ -92,7 +92,6 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
     fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
-    fields["own_labels"] = record.get("own_labels")
     try:
         _check_conversation(fields["messages"], fields["labels"], (*ROLES, "tool") if fields["tool"] else ROLES)
         _check_thoughts(fields["thoughts"], fields["labels"])

@@ -5,23 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
-from gym_text_policies.backends.providers.connection import check_url
-from gym_text_policies.data.action_values import Continuing, valued_states
+from gym_text.errors import PolicyError, UsageError, check_choice, check_int, import_extra
+from gym_text_policies.data.action_values import valued_states
 from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.preferences import action_pairs, preference_pairs
 from gym_text_policies.data.rows import Row, answer_message
-from gym_text_policies.data.token_formats import TOKEN_FORMATS
-from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.data.token_rows import token_rows, trl_lines
 from gym_text_policies.files.redaction import hide_keys
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
@@ -31,11 +28,15 @@ from gym_text_policies.store import EpisodeStore
 Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet", "inspect"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
+SUFFIX = "gym-text"
+"""Part of a fine-tuned model's name."""
+POLL, MOST_SECONDS = 30.0, 86_400.0
+"""Seconds from one look at a job of OpenAI to the next, and most seconds to wait for its end. The job goes on after that."""
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportConfig(Continuing):
+class ExportConfig:
     """Write episodes as a table or as logs of Inspect; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
@@ -44,30 +45,30 @@ class ExportConfig(Continuing):
     parquet (a table); inspect (a folder of logs, which inspect view opens)."""
     runs: tuple[str, ...] = ()
     """Run folders, for trl, csv, parquet and inspect, and for trl-dpo with continue_with. Those for trl are of gym-text collect
-    --tokens; all episodes of one level in them are a group."""
+    --options tokens=true; all episodes of one level in them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
-    margin: float = 0.0
-    """Least difference of the mean returns of the two answers of a pair of trl-dpo, in units of the reward."""
+    continue_with: str = ""
+    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
+    in adapters/NAME. What playing on returns is what the action is worth."""
+    continuations: int = 1
+    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
+    discount: float = 1.0
+    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
     file: str | None = None
     """File to write, or the folder of inspect. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
-    """OpenAI model to fine-tune on the file. By default the file is only written. The key is read from OPENAI_API_KEY."""
-    base_url: str = ""
-    """Address of another server with OpenAI's protocol."""
-    suffix: str = "gym-text"
-    """Part of the fine-tuned model's name."""
-    timeout: float = 86_400.0
-    """Most seconds to wait for the fine-tuned model. OpenAI's job goes on after that."""
+    """OpenAI model to fine-tune on the file. By default the file is only written. OpenAI's client reads the key from
+    OPENAI_API_KEY, and the address of another server from OPENAI_BASE_URL."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("format", self.format, get_args(Format))
         check_choice("rows", self.rows, get_args(Rows))
-        if not 0 <= self.margin < math.inf:
-            raise UsageError(f"margin: expected a number from 0 on; got {self.margin!r}.")
+        check_int("continuations", self.continuations, 1, 10_000)
+        if not 0 <= self.discount <= 1:
+            raise UsageError(f"discount: expected a number from 0 to 1; got {self.discount!r}.")
 
     @property
     def values_actions(self) -> bool:
@@ -86,18 +87,8 @@ class ExportConfig(Continuing):
                 f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
             )
-        by_actions = "continue_with, as in --format trl-dpo --runs runs/data --continue-with gold"
-        for holds, what, names in (
-            (self.values_actions, by_actions, ("alternatives", "continuations", "discount")),
-            (self.format in _CHATS and not self.runs, f"a format that is made of datasets: {', '.join(_CHATS)}", ("data",)),
-            (self.format in _TABLES, f"format {' or '.join(_TABLES)}", ("rows",)),
-            (self.format == "trl-dpo", "format trl-dpo, which has pairs", ("margin",)),
-            (self.format == "openai", "format openai, which OpenAI reads", ("submit_to",)),
-            (self.submit_to, "submit_to, the model to fine-tune", ("base_url", "suffix", "timeout")),
-        ):
-            for name in names:
-                if not holds and getattr(self, name) != getattr(ExportConfig, name):
-                    raise UsageError(f"{name}: expected it together with {what}; got {getattr(self, name)!r} without it.")
+        if self.submit_to and self.format != "openai":
+            raise UsageError(f"submit_to: expected it together with format openai; got format={self.format!r}.")
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:
@@ -150,9 +141,9 @@ def completion_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def preference_lines(rows: Sequence[Row], margin: float = 0.0) -> list[str]:
+def preference_lines(rows: Sequence[Row]) -> list[str]:
     """Return pairs of answers as lines of JSON, in TRL's preference form; see `preference_pairs`."""
-    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows, margin)]
+    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows)]
 
 
 _CHATS = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
@@ -182,40 +173,38 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
     rows = token_rows(played)
     if not rows:
         raise UsageError(f"runs: expected run folders with episodes; got none in {', '.join(config.runs)}.")
-    return TOKEN_FORMATS[config.format](rows), f"{len(rows)} sequences of {len(played)} episodes"
+    return trl_lines(rows), f"{len(rows)} sequences of {len(played)} episodes"
 
 
 def _action_lines(config: ExportConfig) -> tuple[list[str], str]:
     """Return pairs of actions of the run folders' episodes as lines, and what they contain; episodes with an error are left out."""
-    found = list(valued_states((episode for episode in _episodes(config) if episode.error is None), config))
-    pairs = action_pairs(found, config.margin)
+    played = (episode for episode in _episodes(config) if episode.error is None)
+    found = [*valued_states(played, config.continue_with, continuations=config.continuations, discount=config.discount)]
+    pairs = action_pairs(found)
     copies, steps = sum(state.copies for state in found), sum(state.steps for state in found)
     what = f"{len(pairs)} pairs of {len(found)} states ({copies} copies of the game, {steps} steps in them)"
     return [json.dumps(pair, ensure_ascii=False) for pair in pairs], what
 
 
-def submit(
-    file: str | Path, model: str, *, base_url: str = "", suffix: str = "gym-text", poll: float = 30, timeout: float = 86_400
-) -> str:
+def submit(file: str | Path, model: str) -> str:
     """Upload a file, fine-tune a model of OpenAI on it, wait for the end of the job, and return the tuned model's name.
 
     Raises:
-        UsageError: If `base_url` is no address.
-        PolicyError: If the job fails, or does not end in time.
+        PolicyError: If the job fails, or does not end within `MOST_SECONDS`.
     """
     openai = import_extra("openai", "openai")
     try:
-        client = openai.OpenAI(base_url=check_url(base_url or None))
+        client = openai.OpenAI()
         with Path(file).open("rb") as data:
             uploaded = client.files.create(file=data, purpose="fine-tune")
-        job = client.fine_tuning.jobs.create(model=model, training_file=uploaded.id, suffix=suffix)
-        end = time.monotonic() + timeout
+        job = client.fine_tuning.jobs.create(model=model, training_file=uploaded.id, suffix=SUFFIX)
+        end = time.monotonic() + MOST_SECONDS
         while job.status not in _OVER:
             if time.monotonic() > end:
                 raise PolicyError(
-                    f"fine-tuning {job.id}: expected an end within {timeout:g} s; the job is {job.status}, and goes on."
+                    f"fine-tuning {job.id}: expected an end within {MOST_SECONDS:g} s; the job is {job.status}, and goes on."
                 )
-            time.sleep(poll)
+            time.sleep(POLL)
             job = client.fine_tuning.jobs.retrieve(job.id)
     except openai.OpenAIError as error:
         raise PolicyError(f"fine-tuning: {type(error).__name__}: {hide_keys(str(error))}") from None
@@ -244,13 +233,11 @@ def run(config: ExportConfig) -> str:
         lines, what = _action_lines(config)
     elif config.format in _CHATS:
         lines_of, unit = _CHATS[config.format]
-        margins = (config.margin,) if config.format == "trl-dpo" else ()
-        lines = lines_of([row for source in config.data for row in read_rows(source)], *margins)
+        lines = lines_of([row for source in config.data for row in read_rows(source)])
         what = f"{len(lines)} {unit}"
     else:
         lines, what = _token_lines(config)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
         return f"{what}: {path}"
-    tuned = submit(path, config.submit_to, base_url=config.base_url, suffix=config.suffix, timeout=config.timeout)
-    return f"The tuned model: openai:{tuned}"
+    return f"The tuned model: openai:{submit(path, config.submit_to)}"

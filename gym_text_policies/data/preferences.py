@@ -21,7 +21,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.data.action_values import ValuedState
-from gym_text_policies.data.calls import as_template_reads, said_in, template_tools
+from gym_text_policies.data.calls import as_template_reads, template_tools
 from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.records import Message
 from gym_text_policies.stored_environment import levels_config
@@ -32,13 +32,12 @@ Returns = Mapping[str, Sequence[float]]
 """Answer -> the return of each episode that gave it, or of each time that it was played on."""
 
 
-def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str, Any]]:
+def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return for each prompt to which episodes of a level gave different answers the best and the worst of them, as a pair.
 
     Args:
         rows: Conversations of several episodes of each level, of one step limit, with the player's own answers: of ``gym-text
             collect --labels own``.
-        margin: Least difference of the mean returns.
 
     Raises:
         UsageError: If no prompt has answers whose mean returns differ enough.
@@ -50,7 +49,7 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
         thoughts = row.thoughts or ("",) * len(row.labels)
         before = hashlib.sha256()  # of the messages so far: a prompt's texts are read once, not again for each longer prompt
         for number, message in enumerate(row.messages):
-            if said := _own_answer(row, number):
+            if row.own_labels and (said := row.labels[number]):
                 key = (level, row.seed, before.hexdigest())
                 prompts[key] = row.messages[:number], row.tool
                 found[key][said].append((row.episode_return, thoughts[number]))
@@ -64,59 +63,45 @@ def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str,
     for key, answers in found.items():
         returns = {answer: [value for value, _ in times] for answer, times in answers.items()}
         thought = {answer: (max(times)[1], min(times)[1]) for answer, times in answers.items()}
-        if pair := _pair(*prompts[key], returns, margin, thought):
+        if pair := _pair(*prompts[key], returns, thought):
             pairs.append(pair)
     if not pairs:
-        enough = f", with returns that differ by {margin:g} or more" if margin else ""
         raise UsageError(
-            f"data: expected several episodes of a level, with one step limit, that act and end differently{enough}; got none. Let "
+            "data: expected several episodes of a level, with one step limit, that act and end differently; got none. Let "
             "gym-text collect draw actions and keep what is lost (--labels own --options temperature=1 --threshold -1), twice, "
             "with another seed and --folder."
         )
     return pairs
 
 
-def _own_answer(row: Row, number: int) -> str:
-    """Return the player's answer in place of a message; an empty text if it is not known.
-
-    A row that does not say whose its labels are has the player's where the message is the same. Of the last message that says
-    nothing: whatever was played, it is the label.
-    """
-    label = row.labels[number]
-    if row.own_labels is None:
-        return label if number < len(row.messages) - 1 and label == said_in(row.messages[number]) else ""
-    return label if row.own_labels else ""
-
-
-def action_pairs(states: Iterable[ValuedState], margin: float) -> list[dict[str, Any]]:
+def action_pairs(states: Iterable[ValuedState]) -> list[dict[str, Any]]:
     """Return for each state the best and the worst of its valued actions, as a pair, if their mean returns differ enough.
 
     Args:
         states: The states; see `valued_states`.
-        margin: Least difference of the mean returns.
 
     Raises:
         UsageError: If the mean returns differ enough in no state.
     """
-    pairs = [pair for state in states if (pair := _pair(state.prompt, "", state.returns, margin))]
+    pairs = [pair for state in states if (pair := _pair(state.prompt, "", state.returns))]
     if not pairs:
         raise UsageError(
-            f"runs: expected states in which the returns of two actions differ by {margin:g} or more; got none. Try more actions "
-            "(--alternatives 3), count soon rewards more (--discount 0.99), or take episodes of a player that errs more."
+            "runs: expected states in which the returns of two actions differ; got none. Count soon rewards more "
+            "(--discount 0.99), or take episodes of a player that errs more."
         )
     return pairs
 
 
 def _pair(
-    prompt: Sequence[Message], tool: str, returns: Returns, margin: float, thoughts: Mapping[str, tuple[str, str]] | None = None
+    prompt: Sequence[Message], tool: str, returns: Returns, thoughts: Mapping[str, tuple[str, str]] | None = None
 ) -> dict[str, Any] | None:
-    """Return the record of a prompt; None if all answers are worth the same, or differ by less than the margin.
+    """Return the record of a prompt; None if all answers are worth the same.
 
     `thoughts` has for each answer the thought before it if the answer is chosen, and if it is rejected.
     """
     worth = {answer: fmean(values) for answer, values in returns.items()}
     best, worst = max(worth, key=worth.__getitem__), min(worth, key=worth.__getitem__)
-    if worth[best] - worth[worst] < max(margin, LEAST_DIFFERENCE):
+    if worth[best] - worth[worst] < LEAST_DIFFERENCE:
         return None
     record: dict[str, Any] = {"prompt": as_template_reads(prompt, tool)}
     for place, (name, answer) in enumerate((("chosen", best), ("rejected", worst))):

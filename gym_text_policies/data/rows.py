@@ -141,9 +141,8 @@ class Row:
     """For each message the thought to learn before its label, or an empty text. Empty if there are no thoughts."""
     tool: str = ""
     """The tool whose calls the labels are, as JSON: see `Request.tool`. Empty if the labels are words."""
-    own_labels: bool | None = None
-    """Whether the labels are the player's own answers, maybe in other words than the names of actions, which the messages have.
-    None in datasets of earlier releases, which do not say."""
+    own_labels: bool = False
+    """Whether the labels are the player's own answers, maybe in other words than the names of actions, which the messages have."""
 
     @property
     def decisions(self) -> int:

@@ -7,11 +7,19 @@ begins, and also when a chat became longer than the model's window.
 
 Some chat templates do not write earlier answers as the model generated them; most leave out earlier thoughts. With such a template
 each decision has a sequence of its own, unless the template keeps the past: see `ChatFormat.continues`.
+
+`trl_lines` writes the sequences for TRL 1.16, by the names of its three readers:
+
+* ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask``: what a `rollout_func` of `GRPOTrainer` returns.
+* ``input_ids``, ``completion_mask``, ``old_log_probs``, ``advantage`` (the return less the mean of the level's episodes),
+  ``group_id``, ``metrics``: what the collator of `AsyncGRPOTrainer` packs.
+* ``input_ids``, ``labels``: what `SFTTrainer` reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +27,9 @@ from gym_text.errors import UsageError
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.stored_environment import levels_config
+
+_NOT_LEARNT = -100
+"""Label of a token that does not count in the loss."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +98,32 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
         row["log_probs"] += [0.0] * len(between) + list(tokens.log_probs)
         row["decisions"] += 1
     return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]
+
+
+def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
+    """Return sequences as lines of JSON by TRL's names."""
+    groups = {name: number for number, name in enumerate(dict.fromkeys(row.group for row in rows))}
+    returns: dict[str, dict[int, float]] = {}
+    for row in rows:
+        returns.setdefault(row.group, {})[row.member] = row.episode.total_reward
+    lines = []
+    for row in rows:
+        group, prompt = returns[row.group], len(row.prompt)
+        labels = [token if generated else _NOT_LEARNT for token, generated in zip(row.completion, row.mask, strict=True)]
+        reward = row.episode.total_reward
+        data = {
+            "prompt_ids": row.prompt,
+            "completion_ids": row.completion,
+            "logprobs": row.log_probs,
+            "env_mask": row.mask,
+            "input_ids": row.prompt + row.completion,
+            "labels": [_NOT_LEARNT] * prompt + labels,
+            "completion_mask": (0,) * prompt + row.mask,
+            "old_log_probs": (0.0,) * prompt + row.log_probs,
+            "advantage": reward - sum(group.values()) / len(group),
+            "group_id": groups[row.group],
+            "metrics": {"reward": reward, "success": float(row.episode.outcome == "won")},
+            "seed": row.episode.seed,
+        }
+        lines.append(json.dumps(data))
+    return lines

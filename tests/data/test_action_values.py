@@ -6,18 +6,16 @@ import math
 import sys
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from gym_text import UsageError
 from gym_text_policies import cli, load_policy, rollout
-from gym_text_policies.data.action_values import Continuing, _Copy, valued_states
-from gym_text_policies.data.export import ExportConfig
+from gym_text_policies.data.action_values import valued_states
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED
-from gym_text_policies.policy import Turn, text_spec
+from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=12"
@@ -81,42 +79,29 @@ def test_the_chosen_action_returns_more_in_a_new_game_too(name, seeds, discount,
     assert checked == len(pairs) > 3
 
 
-def test_a_model_plays_on_with_all_that_it_saw_before():
-    episode = min(played(GOTO, "gold", range(8), "path"), key=lambda episode: episode.length)
-    states = list(valued_states([episode], Continuing(continue_with="adapters/babyai-sft")))
-    assert len(states) == episode.length > 1 and all(state.copies == 2 for state in states)
-    assert any(max(values) > 0 for state in states for values in state.returns.values()), "it wins from some states"
-    for number, state in enumerate(states):
-        for action, values in state.returns.items():
-            assert values == [pytest.approx(brute_force(GOTO, episode, number, action, "adapters/babyai-sft", 1.0))]
-
-
 def test_the_prompts_are_those_that_the_model_saw():
     (episode,) = played("BabyAIText-v0?task=goto&max_episode_steps=2", "smollm2", mode="choose", history=1, strategy="zero_shot")
-    states = list(valued_states([episode], Continuing(continue_with="random")))
+    states = list(valued_states([episode], "random"))
     assert [state.prompt for state in states] == [step.decision.messages for step in episode.steps]
     assert [next(iter(state.returns)) for state in states] == [step.decision.action for step in episode.steps]
 
 
-def test_all_actions_are_played_on_alike_with_the_same_random_numbers():
+def test_both_actions_are_played_on_as_often_as_asked_and_the_draws_are_the_same_again():
     episodes = played(GOTO)
-    often = Continuing(continue_with="random", alternatives=9, continuations=3)
-    states = list(valued_states(episodes, often))
-    assert states == list(valued_states(episodes, often))
+    states = list(valued_states(episodes, "random", continuations=3))
+    assert states == list(valued_states(episodes, "random", continuations=3))
     for state in states:
-        assert len(state.returns) == 6 and {len(values) for values in state.returns.values()} == {3}
-        assert state.copies == 18 and state.steps >= 18
-    now = list(valued_states(episodes, dataclasses.replace(often, discount=0.0)))
+        assert len(state.returns) == 2 and {len(values) for values in state.returns.values()} == {3}
+        assert state.copies == 6 and state.steps >= 6
+    now = list(valued_states(episodes, "random", discount=0.0))
     for number, state in enumerate(now):
         expected = [brute_force(GOTO, episodes[0], number, action, "random", 0.0) for action in state.returns]
         assert [values[0] for values in state.returns.values()] == expected
-    toggled = [state.returns["toggle"] == state.returns["pick up"] for state in states]
-    assert any(toggled), "neither changes anything while nothing is in front, so the same draws follow"
 
 
 def test_the_alternatives_begin_with_the_action_of_the_policy_that_plays_on():
     (episode,) = played(GOTO)
-    for number, state in enumerate(valued_states([episode], Continuing(continue_with="gold"))):
+    for number, state in enumerate(valued_states([episode], "gold")):
         with environment_maker(GOTO, fold="train", expert="replan")() as env:
             obs, info = env.reset(seed=episode.seed)
             for step in episode.steps[:number]:
@@ -128,7 +113,7 @@ def test_the_alternatives_begin_with_the_action_of_the_policy_that_plays_on():
 
 def test_what_cannot_be_valued_is_told():
     (episode,) = played(GOTO)
-    gold = Continuing(continue_with="gold")
+    gold = "gold"
     first = episode.steps[0]
     other = dataclasses.replace(first, observation={**first.observation, "text": "Another room."})
     with pytest.raises(UsageError, match=r"seed 0 of BabyAIText-v0 shows another text before step 1. The game has changed"):
@@ -138,16 +123,12 @@ def test_what_cannot_be_valued_is_told():
     (cart,) = played("CartPole-v1?max_episode_steps=3", expert="")
     with pytest.raises(UsageError, match=r"continue_with='gold': .* CartPole-v1 has no such expert"):
         list(valued_states([cart], gold))
-    assert all(
-        math.isfinite(values[0])
-        for state in valued_states([cart], Continuing(continue_with="random"))
-        for values in state.returns.values()
-    )
+    assert all(math.isfinite(values[0]) for state in valued_states([cart], "random") for values in state.returns.values())
     (lander,) = played("LunarLander-v3?max_episode_steps=3", expert="")
     with pytest.raises(
         UsageError, match=r"whose copies begin anew, as it is a gymnasium.utils.EzPickle. Give its class a method fork"
     ):
-        list(valued_states([lander], Continuing(continue_with="random")))
+        list(valued_states([lander], "random"))
 
 
 def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, monkeypatch):
@@ -157,18 +138,8 @@ def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, m
     (episode,) = played(GOTO)
     other = dataclasses.replace(episode, environment={**episode.environment, "id": "Unnamed-v0"})
     with pytest.raises(UsageError, match="Import unnamed_games in Python first"):
-        list(valued_states([other], Continuing(continue_with="random")))
+        list(valued_states([other], "random"))
     assert "unnamed_games" not in sys.modules
-
-
-def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
-    (episode,) = played(GOTO)
-    with environment_maker(GOTO, fold="train", expert="replan")() as env:
-        obs, _ = env.reset(seed=episode.seed)
-        env.env.handle = (step for step in ())  # no generator can be copied
-        turn = Turn(obs, np.random.default_rng(0), episode.key)
-        with pytest.raises(UsageError, match=r"fork: expected .* copy.deepcopy can copy; .* cannot be copied: TypeError"):
-            _Copy(env, turn, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -176,22 +147,8 @@ def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
     [
         (["--continue-with", "gold"], "continue_with: expected it together with format='trl-dpo' and runs"),
         (["--runs", "RUN"], "continue_with: expected it together with format='trl-dpo' and runs"),
-        (["--runs", "RUN", "--continue-with", "gold", "--margin", "9"], "two actions differ by 9 or more; got none"),
         (["--runs", "RUN", "--continue-with", "gold", "--discount", "2"], "discount: expected a number from 0 to 1; got 2.0"),
-        (["--runs", "RUN", "--continue-with", "gold", "--alternatives", "0"], "alternatives"),
-        (["--alternatives", "2"], "alternatives: expected it together with continue_with"),
-        (["--continuations", "2"], "continuations: expected it together with continue_with"),
-        (["--discount", "0.9"], "discount: expected it together with continue_with"),
-        (["--margin", "-1"], "margin: expected a number from 0 on; got -1.0"),
-        (["--timeout", "9"], "timeout: expected it together with submit_to"),
-        (["--format", "openai", "--suffix", "mine"], "suffix: expected it together with submit_to"),
-        (["--format", "openai", "--base-url", "http://127.0.0.1:9"], "base_url: expected it together with submit_to"),
-        (["--rows", "decisions"], "rows: expected it together with format csv or parquet"),
-        (
-            ["--runs", "RUN", "--continue-with", "gold", "--data", "rows"],
-            "data: expected it together with a format that is made of",
-        ),
-        (["--format", "trl-sft", "--margin", "1"], "margin: expected it together with format trl-dpo"),
+        (["--submit-to", "gpt"], "submit_to: expected it together with format openai"),
     ],
 )
 def test_wrong_settings_are_refused(options, error, tmp_path, capsys):
@@ -201,9 +158,3 @@ def test_wrong_settings_are_refused(options, error, tmp_path, capsys):
     given = [str(tmp_path / "run") if option == "RUN" else option for option in options]
     assert cli.main(["export", "--format", "trl-dpo", *given, "--file", str(file)]) == 2
     assert error in capsys.readouterr().err and not file.exists()
-
-
-@pytest.mark.parametrize("margin", [math.nan, math.inf, -1.0])
-def test_a_margin_that_no_difference_reaches_or_misses_is_refused(margin):
-    with pytest.raises(UsageError, match=f"margin: expected a number from 0 on; got {margin}"):
-        ExportConfig(margin=margin)

@@ -35,17 +35,10 @@ def test_thoughts_are_kept_with_the_rows_and_data_without_any_have_the_columns_o
     assert policy_of(read_rows(tmp_path / "plain")) == TRAINED
 
 
-def test_whose_the_labels_are_is_kept_with_the_rows_and_data_of_earlier_releases_do_not_say(tmp_path, noisy_rows):
-    assert {row.own_labels for row in noisy_rows} == {False}
-    for name, says in (("expert", [False]), ("own", [True]), ("both", [True, False]), ("mixed", [None, True])):
-        rows = [dataclasses.replace(row, own_labels=own) for row, own in zip(noisy_rows, says, strict=False)]
-        write_rows(rows, tmp_path / name)
-        assert [row.own_labels for row in read_rows(tmp_path / name)] == says
-    datasets.load_from_disk(str(tmp_path / "own")).remove_columns("own_labels").save_to_disk(tmp_path / "earlier")
-    (row,) = read_rows(tmp_path / "earlier")
-    assert row.own_labels is None
-    write_rows([row], tmp_path / "again")
-    assert read_rows(tmp_path / "again") == [row]
+def test_whose_the_labels_are_is_kept_with_the_rows(tmp_path, noisy_rows):
+    rows = [dataclasses.replace(row, own_labels=own) for row, own in zip(noisy_rows, [True, False], strict=False)]
+    write_rows(rows, tmp_path / "rows")
+    assert [row.own_labels for row in read_rows(tmp_path / "rows")] == [True, False]
 
 
 def test_rows_that_show_different_numbers_of_steps_are_learnt_together_and_the_longest_history_is_kept(noisy_rows):
@@ -99,7 +92,7 @@ def test_a_dataset_with_a_pipe_in_it_is_refused_at_once(tmp_path):
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [["A", "B"]]}'}, "expected names and arguments as wrappers"),
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [[5, {}]]}'}, "expected names and arguments as wrappers"),
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": "AB"}'}, "wrappers: expected a list"),
-        ({"own_labels": "yes"}, "own_labels: expected true or false or nothing"),
+        ({"own_labels": "yes"}, "own_labels: expected true or false"),
     ],
 )
 def test_a_record_that_is_no_row_is_one_sentence(tmp_path, changes, said):

@@ -12,8 +12,9 @@ from openai.types.fine_tuning import FineTuningJob
 from openai.types.fine_tuning.job_create_params import JobCreateParams
 from pydantic import TypeAdapter
 
-from gym_text import MissingDependencyError, UsageError
+from gym_text import MissingDependencyError
 from gym_text_policies import PolicyError
+from gym_text_policies.data import export
 from gym_text_policies.data.export import completion_lines, openai_lines, submit
 from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.rows import Row
@@ -104,17 +105,16 @@ def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setattr(export, "POLL", 0.01)
     try:
-        assert submit(path, "succeeded", base_url=url, poll=0.01) == "ft:m:gym-text"
+        assert submit(path, "succeeded") == "ft:m:gym-text"
         assert path.read_bytes() in Handler.uploaded
         with pytest.raises(PolicyError, match="too few examples"):
-            submit(path, "failed", base_url=url, poll=0.01)
+            submit(path, "failed")
         with pytest.raises(PolicyError, match="no such model") as caught:
-            submit(path, "unknown", base_url=url, poll=0.01)
+            submit(path, "unknown")
         assert "sk-planted" not in str(caught.value) and caught.value.__cause__ is None
-        with pytest.raises(UsageError, match="base_url: expected an address"):
-            submit(path, "succeeded", base_url="127.0.0.1", poll=0.01)
     finally:
         server.shutdown()
         server.server_close()

@@ -18,23 +18,15 @@ def folders(tmp_path_factory):
     """Return two run folders that each have an episode of two levels, drawn apart."""
     root = tmp_path_factory.mktemp("played")
     for seed in SEEDS:
-        command = [
-            "collect",
-            "--environments",
-            "BabyAIText-v0?task=goto&max_episode_steps=8",
-            "--episodes",
-            "2",
-            "--seed",
-            str(seed),
-        ]
-        own = ["--model", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
-        assert cli.main([*command, *own, "--folder", str(root / str(seed))]) == 0
+        played = ["--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--episodes", "2", "--threshold", "0"]
+        how = ["--model", "adapters/babyai-sft", "--options", "mode=text", "temperature=1", "tokens=true", f"seed={seed}"]
+        assert cli.main(["collect", *played, *how, "--folder", str(root / str(seed))]) == 0
     return [str(root / str(seed)) for seed in SEEDS]
 
 
-def exported(folders, tmp_path, form):
-    path = tmp_path / f"{form}.jsonl"
-    assert "4 sequences" in run(ExportConfig(format=form, runs=tuple(folders), file=str(path)))
+def exported(folders, tmp_path):
+    path = tmp_path / "trl.jsonl"
+    assert "4 sequences" in run(ExportConfig(format="trl", runs=tuple(folders), file=str(path)))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -48,7 +40,7 @@ def rows(folders):
 
 
 def test_trls_lines_have_a_group_for_each_level_and_advantages_within_it(folders, tmp_path, rows):
-    lines = exported(folders, tmp_path, "trl")
+    lines = exported(folders, tmp_path)
     assert [line["group_id"] for line in lines] == [0, 1, 0, 1] and [line["seed"] for line in lines] == [0, 1, 0, 1]
     for group in (0, 1):
         assert sum(line["advantage"] for line in lines if line["group_id"] == group) == pytest.approx(0)
