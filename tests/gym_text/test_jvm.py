@@ -332,7 +332,7 @@ except gym_text.GymTextError as error:
     print(type(error).__name__, error)
 """
     script = script.replace("ACTION", action)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path} | environment
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr

@@ -18,7 +18,7 @@ from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
 from gym_text.textarena.moves import MOVES
 from gym_text_policies.policies.parsing import parse_action
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ONE, TWO = "TextArenaText-v0", "TextArenaTwoPlayers-v0"
 ALL = [(ONE, name) for name in ONE_PLAYER] + [(TWO, name) for name in TWO_PLAYERS]
 LISTED = [(env_id, name) for env_id, name in ALL if name in MOVES]
