@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request, softmax
@@ -17,7 +17,7 @@ from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
-from gym_text_policies.backends.providers.token_server import Draw, Generated, TokenServer
+from gym_text_policies.backends.providers.token_server import Draw, TokenServer
 from gym_text_policies.backends.providers.vllm import VLLM
 
 TOKEN_SERVERS: tuple[type[TokenServer], ...] = (LlamaCpp, VLLM)
@@ -33,8 +33,6 @@ class _TokenRequest(BehindThought):
     """Where the answer begins, or the thought before it."""
     candidates: list[list[int]]
     """The tokens of each choice, with an end of turn."""
-    begun: Generated = field(default_factory=Generated)
-    """An answer that the model began where it could have thought."""
     computed: int | None = 0
     """Number of tokens that the server computed for the thought; None if it does not say."""
 
@@ -47,7 +45,7 @@ class _TokenRequest(BehindThought):
             tokens_out: Number of tokens that were generated behind the thought.
             fields: The other fields of the answer.
         """
-        total = _sum(self.computed, computed)
+        total = None if self.computed is None or computed is None else self.computed + computed
         cached = 0 if total is None else max(0, self.read + tokens_in - total)
         return self.said(tokens_cached=cached, tokens_in=tokens_in, tokens_out=tokens_out, **fields)
 
@@ -96,7 +94,10 @@ class ExactScores:
     def write(self, request: Request) -> Answer:
         """Return a text with its tokens."""
         asked = self._with_thought(request)
-        generated = self._answered(request, asked)
+        draw = Draw.of(request, request.max_tokens, schema=request.schema, stop=self._tokens.stop)
+        if asked.thought and draw.seed is not None:
+            draw = replace(draw, seed=(draw.seed + 1) % 2**31)  # the thought has used the draws of this seed
+        generated = self._server.generate(asked.prompt, draw)
         said = self._tokens.answer(asked.place, generated, words=request.schema is None)
         return asked.answer(
             computed=said.computed,
@@ -129,35 +130,12 @@ class ExactScores:
         draw = Draw.of(request, limit, stop=asked.place.thought_close.strip())
         generated = self._server.generate(asked.prompt, draw)
         while len(generated.tokens) < limit and self._tokens.stopped_within(asked.place, generated):
-            generated = self._go_on(asked, generated, draw)
+            rest = replace(draw, most=limit - len(generated.tokens))
+            generated = generated.then(self._server.generate([*asked.prompt, *generated.tokens], rest))
         asked.thought = self._tokens.thought(asked.place, generated)
         asked.computed, asked.log_probs = generated.computed, generated.log_probs
-        if asked.thought is None:  # the model has begun its answer; unless answers begin there, it answers anew where they do
+        if asked.thought is None:  # the model has begun its answer: it answers anew, where answers begin
             asked.opening = self._tokens.ids(asked.place.opening)
-            if not (asked.opening or request.schema or request.choices):
-                asked.begun = generated
-
-    def _answered(self, request: Request, asked: _TokenRequest) -> Generated:
-        """Return the text of an answer, or the rest of one that the model has begun."""
-        begun, most = asked.begun, request.max_tokens
-        kept = replace(begun, tokens=begun.tokens[:most], log_probs=begun.log_probs[:most])
-        if begun.finish == "stop" or len(kept.tokens) == most:
-            return kept if len(begun.tokens) <= most else replace(kept, finish="length")
-        draw = Draw.of(request, most, schema=request.schema, stop=self._tokens.stop)
-        if asked.thought and draw.seed is not None:
-            draw = replace(draw, seed=(draw.seed + 1) % 2**31)  # the thought has used the draws of this seed
-        return self._go_on(asked, kept, draw)
-
-    def _go_on(self, asked: _TokenRequest, begun: Generated, draw: Draw) -> Generated:
-        """Return a text that is begun, with more tokens behind it."""
-        more = self._server.generate([*asked.prompt, *begun.tokens], replace(draw, most=draw.most - len(begun.tokens)))
-        return Generated(
-            begun.text + more.text,
-            [*begun.tokens, *more.tokens],
-            [*begun.log_probs, *more.log_probs],
-            _sum(begun.computed, more.computed),
-            more.finish,
-        )
 
     def _limited_place(self, request: Request) -> tuple[Place, int | None]:
         """Return the result of `with_budget`, after a comparison of the prompt's tokens with the server's."""
@@ -168,11 +146,6 @@ class ExactScores:
                 self._server.check_tokens(arguments)
                 self._checked.add(name)
         return with_budget(place, request.think_tokens, self._tokens.window)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    """Return the sum of two numbers; None if one of them is unknown."""
-    return None if one is None or other is None else one + other
 
 
 def token_server(server: Connection, tokenizer: str | None) -> TokenServer | None:

@@ -76,6 +76,12 @@ class Generated:
     finish: str | None = None
     """How the text ended, as a value of `Answer.finish`."""
 
+    def then(self, more: Generated) -> Generated:
+        """Return this text with more behind it."""
+        computed = None if self.computed is None or more.computed is None else self.computed + more.computed
+        tokens, log_probs = [*self.tokens, *more.tokens], [*self.log_probs, *more.log_probs]
+        return Generated(self.text + more.text, tokens, log_probs, computed, more.finish)
+
 
 class TokenServer(ABC):
     """One kind of server that takes tokens and gives their log-probabilities.
