@@ -11,22 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from gym_text.errors import UsageError, check_choice, check_int, check_options
+from gym_text.errors import UsageError, check_options
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
-from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
-from gym_text_policies.policies.tree_search import METHODS, OF_PUCT, Method
+from gym_text_policies.policies.setting_checks import check_settings
+from gym_text_policies.policies.tree_search import OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 from gym_text_policies.settings.yaml_nodes import Node
 
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
 MODES = ("text", "json", "choose", "tool")
-HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
 _OF_ANY = ("action_rate", "noise", "expert_share", "seed")
@@ -54,39 +53,12 @@ class PromptOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """How a policy looks ahead: the settings of a `PolicyConfig` that training by search and play share."""
+class PolicyConfig(PromptOptions):
+    """Who plays, and how a language model is asked."""
 
-    lookahead: Method | None = None
-    """Whether the policy tries actions in copies of the game before it decides, and how: puct (a tree search) or
-    best_of_n (episodes drawn from there on). A language model then answers in choose. By default it does not look ahead."""
-    simulations: int | None = None
-    """Most states in which a policy that looks ahead asks for its own probabilities in one decision; the default is 32. puct makes
-    as many simulations, and asks in fewer states."""
-    exploration: float | None = None
-    """How much the policy's own probabilities count in puct beside the values that simulations give."""
-    prior_temperature: float | None = None
-    """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
-    uniform_share: float | None = None
-    """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
-    worlds: int | None = None
-    """Number of copies in which what the player has not seen is drawn anew: a policy that looks ahead divides its simulations among
-    them. By default it searches in exact copies, which show what the player has not seen."""
-
-    @property
-    def searching(self) -> dict[str, Any]:
-        """The settings of looking ahead that were given, by name."""
-        return {name: value for name in OF_SEARCH if (value := getattr(self, name)) is not None}
-
-
-OF_SEARCH = tuple(field.name for field in dataclasses.fields(SearchOptions))
-"""Settings of looking ahead. Without the first one the others are not used."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyOptions(SearchOptions, PromptOptions):
-    """How a policy plays; the part of a `PolicyConfig` that collecting training data shares with all other play."""
-
+    model: str = field(default="smollm2", kw_only=False, metadata={"more": names_for_help})
+    """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
+    search."""
     mode: Mode | None = None
     """How a language model answers: text (in words), json, choose (by a probability for each action), or tool (by a call of the
     function act)."""
@@ -110,16 +82,7 @@ class PolicyOptions(SearchOptions, PromptOptions):
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of a language model's backend: dtype, device, base_url, timeout, retries, cache, prices, max_cost … Settings of how
     the model is asked, such as max_tokens, may stand among them."""
-
-
-@dataclass(frozen=True)
-class PolicyConfig(PolicyOptions):
-    """Who plays, and how a language model is asked."""
-
-    model: str = field(default="smollm2", metadata={"more": names_for_help})
-    """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
-    search."""
-    with_reward: bool | None = field(default=None, kw_only=True)
+    with_reward: bool | None = None
     """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
     """Whether the history shows the model's own answers, not only its actions."""
@@ -150,53 +113,25 @@ class PolicyConfig(PolicyOptions):
     """Number of examples that few_shot and retrieval show."""
     action_rate: int | None = None
     """Number of steps from one question to the policy to the next; 1 asks at every step. In between the last action is repeated."""
+    lookahead: Method | None = None
+    """Whether the policy tries actions in copies of the game before it decides, and how: puct (a tree search) or
+    best_of_n (episodes drawn from there on). A language model then answers in choose. By default it does not look ahead."""
+    simulations: int | None = None
+    """Most states in which a policy that looks ahead asks for its own probabilities in one decision; the default is 32. puct makes
+    as many simulations, and asks in fewer states."""
+    exploration: float | None = None
+    """How much the policy's own probabilities count in puct beside the values that simulations give."""
+    prior_temperature: float | None = None
+    """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
+    uniform_share: float | None = None
+    """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
+    worlds: int | None = None
+    """Number of copies in which what the player has not seen is drawn anew: a policy that looks ahead divides its simulations among
+    them. By default it searches in exact copies, which show what the player has not seen."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()
-        if not self.model or not isinstance(self.model, str):
-            raise UsageError(f"model: expected a model's name; got {self.model!r}.")
-        check_characters("model", self.model)
-        if self.mode is not None:
-            check_choice("mode", self.mode, MODES)
-        if self.history_thoughts is not None:
-            check_choice("history_thoughts", self.history_thoughts, HISTORY_THOUGHTS)
-        for name, least, most in (
-            *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
-            *(("picture_size", 16, 10_000), ("shots", 1, 1000)),
-            *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
-            *(("simulations", 1, 1_000_000), ("worlds", 1, 10_000)),
-        ):
-            value = getattr(self, name)
-            if value is not None and not (name == "history" and value == "all"):
-                check_int(name, value, least, most)
-        if self.lookahead is not None:
-            check_choice("lookahead", self.lookahead, METHODS)
-        for name, greatest in (
-            ("temperature", 100),
-            ("exploration", 1000),
-            ("prior_temperature", 100),
-            ("uniform_share", 1),
-            ("top_p", 1),
-            ("min_p", 1),
-            ("noise", 1),
-            ("expert_share", 1),
-        ):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 <= value <= greatest):
-                raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
-        if self.prior_temperature == 0:
-            raise UsageError("prior_temperature: expected a number above 0; got 0.")
-        if self.top_p == 0:
-            raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
-        if not isinstance(self.think, bool | str | None) or self.think == "":
-            raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {self.think!r}.")
-        for name in ("with_reward", "own_words", "tokens", "pictures", "probabilities", "deterministic"):
-            if not isinstance(getattr(self, name), bool | None):
-                raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
-        for name in ("strategy", "on_invalid"):
-            if not isinstance(getattr(self, name), str | None):
-                raise UsageError(f"{name}: expected a text; got {getattr(self, name)!r}.")
+        check_settings(self)
         if self.strategy is not None and self.strategy not in STRATEGIES:
             Prompt(self.strategy)  # a template of the user's, which may be wrong
 
@@ -277,17 +212,16 @@ class PolicyConfig(PolicyOptions):
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
         options = set() if self.asks_model else self.options.keys()
-        if self.searching and self.lookahead is None:
-            raise UsageError(f"{', '.join(sorted(self.searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
-        method = self.lookahead
-        if method not in (None, "puct"):
-            if others := sorted(self.searching.keys() & set(OF_PUCT)):
-                raise UsageError(f"{', '.join(others)}: expected with lookahead='puct' alone; got lookahead={method!r}.")
-            if self.temperature:
-                raise UsageError(
-                    f"temperature: expected 0 with lookahead={method!r}, which plays the best action; got {self.temperature!r}. "
-                    "prior_temperature changes the probabilities that lead it."
-                )
+        searching, method = self.given.keys() & set(OF_SEARCH), self.lookahead
+        if searching and method is None:
+            raise UsageError(f"{', '.join(sorted(searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
+        if method == "best_of_n" and (others := sorted(searching & set(OF_PUCT))):
+            raise UsageError(f"{', '.join(others)}: expected with lookahead='puct' alone; got lookahead={method!r}.")
+        if method == "best_of_n" and self.temperature:
+            raise UsageError(
+                f"temperature: expected 0 with lookahead={method!r}, which plays the best action; got {self.temperature!r}. "
+                "prior_temperature changes the probabilities that lead it."
+            )
         if unused := sorted((self.given.keys() | options) - self._taken):
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
 
@@ -307,6 +241,8 @@ class PolicyConfig(PolicyOptions):
         return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
 
 
+OF_SEARCH = ("lookahead", "simulations", "exploration", "prior_temperature", "uniform_share", "worlds")
+"""Settings of looking ahead. Without the first one the others are not used."""
 FIELDS = tuple(field.name for field in dataclasses.fields(PolicyConfig))
 """Names of all fields."""
 SETTINGS = tuple(name for name in FIELDS if name not in ("model", "options"))
