@@ -77,26 +77,20 @@ def percentiles(samples: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) -> list[float]:
-    """Return the probability that a mean is above 0, for each array of differences by level.
+def probability_of_better(differences: np.ndarray) -> float:
+    """Return the probability that the mean of differences by level is above 0.
 
     This is the Bayesian bootstrap (Rubin 1981, https://doi.org/10.1214/aos/1176345338): the weights of the levels are drawn from a
     flat Dirichlet distribution. Two imagined levels are added, one in favour of either policy. Each is as large as the root mean
     square of the differences that are not 0. Without them, two policies that differ in a single level would be compared with
     certainty. With them, differences of one size give the same result as a flat prior on the share of levels won.
 
-    >>> even, better = probabilities_of_better([np.zeros(20), np.array([1.0] + [0.0] * 19)])
-    >>> even, 0.7 < better < 0.8
+    >>> probability_of_better(np.zeros(20)), 0.7 < probability_of_better(np.array([1.0] + [0.0] * 19)) < 0.8
     (0.5, True)
     """
-    results = []
-    for difference in differences:
-        if not np.any(difference):
-            results.append(0.5)
-            continue
-        rng = np.random.default_rng([seed, len(difference)])
-        size = math.sqrt(float(np.mean(np.square(difference[difference != 0]))))
-        levels = np.concatenate([difference, [size, -size]])
-        weights = rng.standard_exponential((DRAWS, len(levels)))  # their sum does not change the sign
-        results.append(float((weights @ levels > 0).mean()))
-    return results
+    if not np.any(differences):
+        return 0.5
+    size = math.sqrt(float(np.mean(np.square(differences[differences != 0]))))
+    levels = np.concatenate([differences, [size, -size]])
+    weights = np.random.default_rng([0, len(differences)]).standard_exponential((DRAWS, len(levels)))
+    return float((weights @ levels > 0).mean())  # the sum of the weights does not change the sign

@@ -15,17 +15,15 @@ import numpy as np
 from gym_text import html
 from gym_text.errors import UsageError, import_extra, unknown_choice
 from gym_text.registration import RETURNS
-from gym_text_policies.report.bootstrap import bootstrap, iqm, percentiles, pooled, probabilities_of_better
-from gym_text_policies.report.pairs import Pair
+from gym_text_policies.report.bootstrap import bootstrap, iqm, percentiles, pooled
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.report.statistics import (
     STEPS_OF_WINS,
     PairedTest,
-    Result,
     Run,
-    by_level,
     common_levels,
     levels_of,
+    run_by_level,
     table_of,
     tests_of_means,
     wilson_interval,
@@ -87,9 +85,6 @@ class Comparison:
     return and IQM are left out unless the same returns are possible in all."""
     tests: tuple[Mapping[str, PairedTest], ...]
     """How each policy but the first differs from the first: success, return, steps, and steps of the levels that both win."""
-    better: tuple[float, ...]
-    """Probability that each policy but the first has a higher mean return than the first; see `probabilities_of_better`. Empty
-    if returns are left out."""
 
     def to_text(self) -> str:
         """Return two tables, at most 120 characters wide: the figures of the policies, and their differences."""
@@ -130,7 +125,7 @@ class Comparison:
             if test.alone:
                 how = f"McNemar; {i} alone wins {test.alone[0]} levels, 1 alone {test.alone[1]}"
             elif name == "return":
-                how += f"; better with probability {Pair(self.better[i - 2], test.difference, test.levels).text}"
+                how += f"; better with probability {test.better_text}"
             elif name == STEPS_OF_WINS:
                 how += f"; {test.levels} levels that both win"
             difference = number(test.difference, "+.2f") + interval(test.interval, ".2f")
@@ -242,16 +237,7 @@ def _environments(chosen: Chosen) -> str:
 def _runs(policies: Sequence[Sequence[Variant]]) -> list[dict[str, Run]]:
     """Return the runs of each policy in one environment, by the names of their rows."""
     levels = levels_of(episode for variants in policies for variant in variants for episode in variant.episodes)
-    return [{variant.policy: _run(variant, levels) for variant in variants} for variants in policies]
-
-
-def _run(variant: Variant, levels: Mapping[int, int]) -> Run:
-    """Return what a row reached in each level."""
-    played = [episode for episode in variant.episodes if episode.error is None]
-    success = by_level(played, lambda episode: float(episode.won) if episode.tells_success else np.nan, levels)
-    returns = by_level(played, lambda episode: episode.total_reward, levels)
-    steps = by_level(played, lambda episode: episode.length, levels)
-    return {level: Result(success[level], returns[level], steps[level]) for level in returns}
+    return [{variant.policy: run_by_level(variant.episodes, levels) for variant in variants} for variants in policies]
 
 
 Table = tuple[tuple[str, ...], np.ndarray]
@@ -274,13 +260,11 @@ def _compared(
         {name: replace(test, interval=bounds.get(name)) for name, test in tests_of_means(other, base).items()}
         for other, bounds in zip(others, intervals, strict=True)
     ]
-    better = probabilities_of_better([other[:, 1] - base[:, 1] for other in others])
     if not with_returns:
         figures = [{name: value for name, value in one.items() if name not in _OF_RETURNS} for one in figures]
         tests = [{name: test for name, test in one.items() if name not in _OF_RETURNS} for one in tests]
-        better = []
     runs = tuple(max(len(runs) for runs, _ in one) for one in tables)
-    return Comparison(title, len(base), played - len(base), tuple(names), runs, tuple(figures), tuple(tests), tuple(better))
+    return Comparison(title, len(base), played - len(base), tuple(names), runs, tuple(figures), tuple(tests))
 
 
 def _figures(tables: Sequence[Sequence[Table]]) -> tuple[list[dict[str, Estimate]], list[dict[str, tuple[float, float]]]]:

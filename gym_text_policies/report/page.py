@@ -16,9 +16,10 @@ from markupsafe import Markup
 
 from gym_text_policies.report import curves
 from gym_text_policies.report.bar_plots import Plot, plots
-from gym_text_policies.report.pairs import FEW, PairTable, pairs_of
+from gym_text_policies.report.pairs import PairTable, pairs_of
 from gym_text_policies.report.runs import Runs, Variant
-from gym_text_policies.report.table import NOTES, more_notes, table
+from gym_text_policies.report.statistics import FEW
+from gym_text_policies.report.table import NOTES, more_notes, shown_difference, table
 from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
@@ -81,6 +82,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         runs=colours.items(),
         colours=colours,
         few=FEW,
+        difference=shown_difference,
         shown=shown,
         episodes=f"{episodes:,}",
         index=script_json([episode.entry for episode in shown]),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from gym_text.errors import import_extra
+from gym_text_policies.report.bootstrap import DRAWS, probability_of_better
 
 MEASURES = ("success", "return", "steps")
 STEPS_OF_WINS = "steps of wins"
 """Steps in the levels that both policies win."""
+FEW = 10
+"""A pair of policies with fewer common levels is marked as uncertain."""
 _MOST_ADDITIONS = 5e8
 """Most additions for an exact p value of Wilcoxon's test: a second or two, enough for 1,000 differences of any kind."""
 _Z = NormalDist().inv_cdf(0.975)
@@ -146,6 +149,30 @@ class PairedTest:
     """Number of levels that the policy alone wins, and that the other one alone wins, in McNemar's test; None in Wilcoxon's."""
     interval: Interval | None = None
     """95 % interval of the difference; see `bootstrap`."""
+    better: float | None = None
+    """Probability that the policy has a higher mean return; see `probability_of_better`. None in other measures."""
+
+    @property
+    def few(self) -> bool:
+        """Whether so few levels were compared that nothing is certain."""
+        return self.levels < FEW
+
+    @property
+    def better_text(self) -> str:
+        """The probability as text. "> 0.99" needs enough levels, and three standard errors of the bootstrap."""
+        better = 0.5 if self.better is None else self.better
+        for probability, text in ((better, "> 0.99"), (1 - better, "< 0.01")):
+            if not self.few and probability - 3 * math.sqrt(probability * (1 - probability) / DRAWS) > 0.99:
+                return text
+        return f"{min(max(better, 0.01), 0.99):.2f}"
+
+    @property
+    def reversed(self) -> PairedTest:
+        """The same test with the two policies exchanged."""
+        alone = self.alone and self.alone[::-1]
+        interval = self.interval and (-self.interval[1], -self.interval[0])
+        better = None if self.better is None else 1 - self.better
+        return PairedTest(self.value - self.difference, -self.difference, self.p, self.levels, alone, interval, better)
 
 
 def run_of(episodes: Mapping[Any, Any]) -> Run:
@@ -155,6 +182,15 @@ def run_of(episodes: Mapping[Any, Any]) -> Run:
         for level, episode in episodes.items()
         if episode.error is None
     }
+
+
+def run_by_level(episodes: Iterable[Any], levels: Mapping[int, int]) -> Run:
+    """Return what a policy reached in each level, from its `Summary` of each episode; one that ended in an error is left out."""
+    played = [episode for episode in episodes if episode.error is None]
+    success = by_level(played, lambda episode: float(episode.won) if episode.tells_success else np.nan, levels)
+    returns = by_level(played, lambda episode: episode.total_reward, levels)
+    steps = by_level(played, lambda episode: episode.length, levels)
+    return {level: Result(success[level], returns[level], steps[level]) for level in returns}
 
 
 def common_levels(runs: Iterable[Run]) -> list[Hashable]:
@@ -194,8 +230,14 @@ def tests_of_means(own: np.ndarray, other: np.ndarray) -> dict[str, PairedTest]:
     exact = bool(np.isin([own[:, 0], other[:, 0]], (0, 1)).all())
     columns = range(len(MEASURES)) if known else range(1, len(MEASURES))
     tests = {MEASURES[column]: _test(own[:, column], other[:, column], exact and column == 0) for column in columns}
+    tests["return"] = test_of_returns(own[:, 1], other[:, 1])
     both = (own[:, 0] == 1) & (other[:, 0] == 1)
     return tests | ({STEPS_OF_WINS: _test(own[both, 2], other[both, 2])} if both.any() else {})
+
+
+def test_of_returns(own: np.ndarray, other: np.ndarray) -> PairedTest:
+    """Return Wilcoxon's test of returns by level, with the probability that those of the first policy are higher."""
+    return replace(_test(own, other), better=probability_of_better(own - other))
 
 
 def _test(own: np.ndarray, other: np.ndarray, exact: bool = False) -> PairedTest:
