@@ -38,7 +38,7 @@ __all__ = [
     "run_experiment",
 ]
 
-__gym_text_opponents__ = "gym_text_policies.opponents:opponents"
+__gym_text_opponents__ = "gym_text_policies.run.opponents:opponents"
 """Who makes a policy of a name that is an opponent's in games for two; see `gym_text.opponents`."""
 
 _MODULES = {

@@ -47,7 +47,7 @@ LAYERS = {
         ("rollouts", "game", "answers", "backends"),
         ("policies",),
         ("load",),
-        ("engines", "report", "opponents"),
+        ("engines", "report"),
         ("run",),
         ("data",),
         ("search", "training"),

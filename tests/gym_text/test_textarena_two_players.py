@@ -132,7 +132,7 @@ def test_other_weights_of_an_opponent_are_another_environment_in_records(tiny_mo
     folder = shutil.copytree(tiny_model, tmp_path / "model")
 
     def identity(opponent):
-        importlib.import_module("gym_text_policies.opponents")._loaded.clear()
+        importlib.import_module("gym_text_policies.run.opponents")._loaded.clear()
         env = environment_maker(f"{TWO}?game=Nim-v0&opponent={opponent}")()
         return environment_config(env)
 

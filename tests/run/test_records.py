@@ -125,7 +125,7 @@ episodes = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(record=episodes)
 def test_reading_is_the_inverse_of_writing_whatever_an_episode_holds(record):
     assert Episode.from_json(json.loads(json.dumps(record.to_json()))) == record

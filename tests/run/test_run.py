@@ -101,9 +101,9 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
-def test_answers_without_probabilities_are_written(tmp_path, monkeypatch):
+def test_answers_without_probabilities_are_written(tmp_path, tiny_model, monkeypatch):
     monkeypatch.setattr("gym_text_policies.backends.local.transformers._FEW_TOKENS", 0)
-    player = {"model": "smollm2", "mode": "choose", "probabilities": False}
+    player = {"model": tiny_model, "mode": "choose", "probabilities": False}
     environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
     config = {"agent": player, "environment": environment, "experiment": {"verbose": False}}
     answers = read(run_experiment(config, tmp_path / "run") / "answers/seed-0.json")
@@ -187,7 +187,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     folder = tmp_path / "stopped"
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     script += "from gym_text_policies.cli import console\nconsole()"
-    changes = ["experiment.episodes=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
+    changes = ["experiment.episodes=3000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
     changes += [f"experiment.parent={tmp_path}", "experiment.name=stopped", "experiment.use_datetime=false"]
     command = [sys.executable, "-c", script, "run", str(config_file), "--set", *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
