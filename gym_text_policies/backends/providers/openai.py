@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, get_args
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import read_chat
 from gym_text_policies.backends.providers.chat_messages import Detail, tools_of, with_calls, with_field, with_picture_part
 from gym_text_policies.backends.providers.chat_settings import ChatSettings, refuse_settings
@@ -23,13 +22,7 @@ from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered,
 from gym_text_policies.backends.providers.options import RemoteOptions, check_fields, check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
-from gym_text_policies.backends.providers.typed_decisions import (
-    QUESTION,
-    check_no_picture,
-    check_no_thought,
-    normalised,
-    systemone_fields,
-)
+from gym_text_policies.backends.providers.typed_decisions import check_no_picture, check_no_thought, decision, systemone
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """The ways to ask for choices; see `OpenAIBackend`."""
@@ -217,7 +210,7 @@ class OpenAIBackend(RemoteBackend):
             if self._decide == "letter":
                 return read_letter(self._complete(server, request), request.choices)
             check_no_thought(request)
-            return self._systemone(server, request) if self._decide == "systemone" else self._decision(server, request)
+            return systemone(server, request) if self._decide == "systemone" else decision(server, request)
 
     def _scores_of(self, server: Connection) -> ExactScores | None:
         """Return what scores choices at a server; None if it makes typed decisions. Each server is asked for its kind once."""
@@ -271,31 +264,6 @@ class OpenAIBackend(RemoteBackend):
             except CallError as error:
                 if not self._settings.learn(error, body, request.think):
                     raise
-
-    def _decision(self, server: Connection, request: Request) -> Answer:
-        question = QUESTION | {"choices": [{"value": choice} for choice in request.choices or ()]}
-        body = {"model": self.model, "input": with_field(request.messages, None), "questions": [question]}
-        decision = server.post("/v1/decisions", body)
-        answer, usage = decision["answers"][0], decision["usage"]
-        if answer["type"] == "refusal":
-            raise CallError("the model refused to decide", billed=True)
-        return Answer(
-            probabilities=normalised(request.choices or (), {row["value"]: row["probability"] for row in answer["probabilities"]}),
-            probability_kind="decision",
-            tokens_in=count(usage["input_tokens"]),
-            tokens_cached=count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
-            tokens_out=count(usage["output_tokens"]),
-            tokens_reasoning=count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
-        )
-
-    def _systemone(self, server: Connection, request: Request) -> Answer:
-        decision = server.post("/v1/systemone", {"model": self.model, **systemone_fields(request)})
-        return Answer(
-            probabilities=normalised(request.choices or (), decision["answers"]["action"]["probabilities"]),
-            probability_kind="letter",
-            tokens_in=count(decision["usage"]["input_tokens"]),
-            tokens_out=count(decision["usage"]["output_tokens"]),
-        )
 
     def _call_error(self, error: Exception) -> CallError | None:
         if isinstance(error, self._openai.APITimeoutError):

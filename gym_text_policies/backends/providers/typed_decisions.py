@@ -9,19 +9,50 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.answer_checks import count
+from gym_text_policies.backends.providers.chat_messages import with_field
+from gym_text_policies.backends.providers.connection import Connection
+from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.records import Message
 
-QUESTION = {"type": "choice", "instructions": "Which action comes next?"}
+_QUESTION = {"type": "choice", "instructions": "Which action comes next?"}
 """The question of a decision, without its choices."""
+
+
+def decision(server: Connection, request: Request) -> Answer:
+    """Return the probabilities of a request's choices by one decision of ``/v1/decisions``."""
+    question = _QUESTION | {"choices": [{"value": choice} for choice in request.choices or ()]}
+    body = {"model": server.model, "input": with_field(request.messages, None), "questions": [question]}
+    reply = server.post("/v1/decisions", body)
+    answer, usage = reply["answers"][0], reply["usage"]
+    if answer["type"] == "refusal":
+        raise CallError("the model refused to decide", billed=True)
+    return Answer(
+        probabilities=normalised(request.choices or (), {row["value"]: row["probability"] for row in answer["probabilities"]}),
+        probability_kind="decision",
+        tokens_in=count(usage["input_tokens"]),
+        tokens_cached=count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+        tokens_out=count(usage["output_tokens"]),
+        tokens_reasoning=count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+    )
+
+
+def systemone(server: Connection, request: Request) -> Answer:
+    """Return the probabilities of a request's choices by ``/v1/systemone`` of `transformers serve`."""
+    reply = server.post("/v1/systemone", {"model": server.model, **systemone_fields(request)})
+    return Answer(
+        probabilities=normalised(request.choices or (), reply["answers"]["action"]["probabilities"]),
+        probability_kind="letter",
+        tokens_in=count(reply["usage"]["input_tokens"]),
+        tokens_out=count(reply["usage"]["output_tokens"]),
+    )
 
 
 def systemone_fields(request: Request) -> dict[str, Any]:
     """Return the state and the question of a request with choices, as ``/v1/systemone`` takes them."""
-    return {
-        "state": _as_state(request.messages),
-        "questions": {"action": QUESTION | {"criteria": dict.fromkeys(request.choices or ())}},
-    }
+    question = _QUESTION | {"criteria": dict.fromkeys(request.choices or ())}
+    return {"state": _as_state(request.messages), "questions": {"action": question}}
 
 
 def _as_state(messages: Sequence[Message]) -> str:
