@@ -24,12 +24,9 @@ DESCRIBED = {
     "CliffWalkingEnv": "toy_text:cliff_walking",
     "Continuous_MountainCarEnv": "classic_control:mountain_car_continuous",
     "FrozenLakeEnv": "toy_text:frozen_lake",
-    "HopperEnv": "mujoco:hopper",
-    "InvertedPendulumEnv": "mujoco:inverted_pendulum",
     "LunarLander": "box2d:lunar_lander",
     "MountainCarEnv": "classic_control:mountain_car",
     "PendulumEnv": "classic_control:pendulum",
-    "SwimmerEnv": "mujoco:swimmer",
     "TaxiEnv": "toy_text:taxi",
 }
 """The names of Gymnasium's classes, each with the module and function in this folder that describe it."""

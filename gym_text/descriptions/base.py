@@ -77,15 +77,6 @@ def degrees(cos: float, sin: float) -> float:
     return math.degrees(math.atan2(sin, cos))
 
 
-def cart_and_pole(position: str, velocity: float, angle: float, spin: float) -> str:
-    """Describe the position and velocity of a cart, and the tilt and spin of the pole on it; positive is to the right."""
-    moves, tilts, turns = (
-        amount(value, unit, "to the left", "to the right", 3)
-        for value, unit in ((velocity, "m/s"), (angle, "radians"), (spin, "radians/s"))
-    )
-    return f"The cart is {position} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
-
-
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:
     """Describe an observation by the names, values and units of its quantities, one line for each field.
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
 from gym_text import mountain_car as car_in_words
-from gym_text.descriptions.base import Description, amount, cart_and_pole, degrees, fields, side
+from gym_text.descriptions.base import Description, amount, degrees, fields, side
 from gym_text.mountain_car_vector import drive
 from gym_text.spec import Action, Quantity, TextSpec
 
@@ -50,7 +50,11 @@ def cart_pole(env: gym.Env[Any, Any]) -> Description:
 def _cart_pole_in_words(obs: Any) -> str:
     x, velocity, angle, spin = (float(value) for value in obs)
     position = f"{amount(x, 'm', 'left', 'right', 3)} of the centre" if round(x, 3) else "0.000 m from the centre"
-    return cart_and_pole(position, velocity, angle, spin)
+    moves, tilts, turns = (
+        amount(value, unit, "to the left", "to the right", 3)
+        for value, unit in ((velocity, "m/s"), (angle, "radians"), (spin, "radians/s"))
+    )
+    return f"The cart is {position} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
 
 
 def acrobot(env: gym.Env[Any, Any]) -> Description:

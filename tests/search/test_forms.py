@@ -26,14 +26,9 @@ from gym_text_policies.search import search
         ("CliffWalking-v1", "table", 48),
         ("Taxi-v4", "table", 500),
         ("Blackjack-v1", "table", 32 * 11 * 2),
-        pytest.param("InvertedPendulum-v5", "linear", 5),
-        pytest.param("Swimmer-v5", "linear", 18),
-        pytest.param("Hopper-v5", "linear", 36),
     ],
 )
 def test_every_environment_has_a_form_that_acts_in_it(env_id, kind, count):
-    if env_id.split("-")[0] in ("InvertedPendulum", "Swimmer", "Hopper"):
-        pytest.importorskip("mujoco")
     if env_id not in gym.registry:
         pytest.skip(f"this Gymnasium has no {env_id}")
     env = make_environment(env_id)
