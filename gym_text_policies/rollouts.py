@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from gym_text.errors import PolicyError, UsageError, check_int
@@ -26,7 +26,6 @@ def rollout(
     *,
     workers: int = 1,
     num_envs: int = 8,
-    watch: Callable[[int], None] | None = None,
 ) -> Iterator[Episode]:
     """Play one episode for each seed, and yield each when it ends.
 
@@ -47,7 +46,6 @@ def rollout(
         seeds: Seeds of the episodes, as integers of Python or NumPy.
         workers: Number of threads that ask the policy. With 1 it is the caller's thread.
         num_envs: Environments of each worker that run at once: the most turns in a call of ``policy.decide``.
-        watch: Called after each call of ``policy.decide``, with the number of its turns.
 
     Yields:
         The episodes, in the order in which they end. An episode that could not continue has `error` set.
@@ -66,7 +64,7 @@ def rollout(
     at_once = workers * num_envs * (1 if workers == 1 else 2)
     numbers: Iterable[int] = map(_seed, seeds)
     numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong seed is refused before the first episode
-    table = _Table(make_env, policy, iter(numbers), at_once, watch or (lambda turns: None))
+    table = _Table(make_env, policy, iter(numbers), at_once)
     try:
         yield from _play(table, num_envs) if workers == 1 else _play_in_threads(table, workers, num_envs)
     finally:
@@ -84,9 +82,8 @@ class _Table:
     A game is in the queue, or taken by one worker, or finished because there is no seed left.
     """
 
-    def __init__(self, make_env: MakeEnv, policy: Policy, seeds: Iterator[int], size: int, watch: Callable[[int], None]) -> None:
+    def __init__(self, make_env: MakeEnv, policy: Policy, seeds: Iterator[int], size: int) -> None:
         self.policy = policy
-        self.watch = watch
         self.stopped = False
         self._make_env = make_env
         self._seeds = seeds
@@ -162,7 +159,6 @@ def _play(table: _Table, num_envs: int) -> Iterator[Episode]:
             else:
                 ready.append(game)
         decisions = _decide(table.policy, ready)
-        table.watch(len(decisions))
         for game, decision in zip(ready, decisions, strict=True):
             error = decision if isinstance(decision, Exception) else game.step(decision)
             if error or game.over:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.science_world.tasks import TASKS, task_and_variation
-from gym_text_policies.engines.options import EpisodeOptions
+from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.records import Episode

@@ -30,7 +30,7 @@ from gym_text.registration import TRAINING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
-from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec

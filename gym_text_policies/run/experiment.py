@@ -16,7 +16,7 @@ import gymnasium as gym
 from gym_text.descriptions import gymnasium_id
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import prefixes
-from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import check_characters

@@ -9,8 +9,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, load_policy, rollout
-from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.engines.jobs import LocalEngine
+from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run

@@ -13,8 +13,8 @@ from provider_server import Fault, ProviderServer, running
 
 from gym_text.errors import BudgetError, RunError, UsageError
 from gym_text_policies import EpisodeStore
-from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import EpisodeOptions
+from gym_text_policies.engines.jobs import LocalEngine
+from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
 from gym_text_policies.run.plan import PlanRow

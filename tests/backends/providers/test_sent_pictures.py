@@ -16,7 +16,7 @@ from gym_text_policies import load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.chat_messages import picture_tokens
-from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.engines.jobs import EpisodeJob
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.pictures import picture_digest

@@ -1,14 +1,15 @@
-"""`Engine`, and the jobs that it plays. An `EpisodeJob` names a policy and an environment, so any process can make both."""
+"""`Engine` plays an `EpisodeJob`: a policy and an environment by their names, so that any process can make both."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import gymnasium as gym
 
@@ -21,72 +22,19 @@ from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.rollouts import rollout
 
-Count = Callable[[int], None]
-"""Called with the number of turns that have been decided."""
-
-
-class Turns(NamedTuple):
-    """Turns of a job that a process has decided."""
-
-    job: int
-    """Index of the job in the engine's work."""
-    process: int
-    """Number of the process, from 0 on; two that play at the same time have different ones."""
-    decided: int
-    """How many."""
-
-
-Watch = Callable[[Turns], None]
-"""Called with turns that have been decided since the last call for this job and process."""
-
-
-class Seeded(Protocol):
-    """The result of one seed of a job."""
-
-    @property
-    def seed(self) -> int:
-        """The seed."""
-
-
-R = TypeVar("R", bound=Seeded)
-
 
 @dataclass(frozen=True)
-class Job(ABC, Generic[R]):
-    """Work that any process can do: a result for each seed."""
+class EpisodeJob:
+    """A policy in an environment; each seed is an episode."""
 
     environment: str
     """Name of the environment, with keyword arguments as in ``BabyAIText-v0?task=goto``; see `environment_maker`."""
-    num_envs: int = dataclasses.field(default=8, kw_only=True)
-    """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
-
-    @abstractmethod
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[R]:
-        """Yield the result of each seed as soon as it is ready.
-
-        Args:
-            seeds: The seeds to play.
-            held: What the process keeps from job to job, such as models.
-            watch: Called with the number of turns that have been decided.
-        """
-
-    @abstractmethod
-    def describe(self, seed: int) -> str:
-        """Describe what is played for a seed, for errors."""
-
-    def for_one_of(self, processes: int) -> Self:
-        """Return the job for one of several processes, with its share of the limits on requests and spending."""
-        return self
-
-
-@dataclass(frozen=True)
-class EpisodeJob(Job[Episode]):
-    """A policy in an environment; each seed is an episode."""
-
     arguments: Mapping[str, Any]
     """More keyword arguments of the environment, such as the fold."""
     policy: PolicyConfig
     """Who plays."""
+    num_envs: int = dataclasses.field(default=8, kw_only=True)
+    """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
     max_concurrency: int = dataclasses.field(default=50, kw_only=True)
     """Most requests that wait for a provider's answer at the same time, over all processes."""
 
@@ -104,12 +52,19 @@ class EpisodeJob(Job[Episode]):
         policy = dataclasses.replace(self.policy, options=options)
         return dataclasses.replace(self, policy=policy, max_concurrency=-(-self.max_concurrency // processes))
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Count | None = None) -> Iterator[Episode]:
-        """Play the episodes: with one worker if the model is in this process, with many workers if it is a provider's."""
+    def play(self, seeds: Sequence[int], held: dict[str, Any]) -> Iterator[Episode]:
+        """Yield the episode of each seed when it ends.
+
+        With one worker if the model is in this process, with many workers if it is a provider's.
+
+        Args:
+            seeds: The seeds to play.
+            held: What the process keeps from job to job, such as models.
+        """
         make_env, policy, _ = self.player(held)
         if policy.remote:
-            return rollout(make_env, policy, seeds, watch=watch, workers=self.max_concurrency, num_envs=1)
-        return rollout(make_env, policy, seeds, watch=watch, num_envs=self.num_envs)
+            return rollout(make_env, policy, seeds, workers=self.max_concurrency, num_envs=1)
+        return rollout(make_env, policy, seeds, num_envs=self.num_envs)
 
     def player(self, held: dict[str, Any]) -> tuple[MakeEnv, Policy, Identity]:
         """Return the environment's maker, the policy and their identity. A process makes them once."""
@@ -183,14 +138,8 @@ class Engine(ABC):
         """Check the job's policy."""
 
     @abstractmethod
-    def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
-        """Play jobs, and yield each result as it is ready.
-
-        Args:
-            work: Jobs, and the seeds of each.
-            watch: Called with turns that have been decided. An engine that learns of turns only when an episode ends does not
-                call it.
-        """
+    def play(self, work: Sequence[tuple[EpisodeJob, Sequence[int]]]) -> Iterator[Episode]:
+        """Play jobs, each with its seeds, and yield each episode when it ends."""
 
     def close(self) -> None:  # noqa: B027  most have nothing to close
         """End the processes and release the models."""
@@ -200,3 +149,67 @@ class Engine(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+
+class LocalEngine(Engine):
+    """Plays in this process, one job after the other; each job's policy is made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[str, Any] = {}
+
+    def identify(self, job: EpisodeJob) -> Identity:
+        """Make the job's policy unless it is made already, and return the identity of the job's episodes."""
+        return job.player(self._held)[2]
+
+    def _check(self, job: EpisodeJob) -> None:
+        """Check the job's policy."""
+        job.player(self._held)[1].check()
+
+    def play(self, work: Sequence[tuple[EpisodeJob, Sequence[int]]]) -> Iterator[Episode]:
+        """Play one job after the other."""
+        for job, seeds in work:
+            yield from job.play(seeds, self._held)
+
+
+@dataclass
+class Task:
+    """Seeds of a job that a worker plays."""
+
+    job: EpisodeJob
+    seeds: set[int]
+    """Seeds whose episodes have not ended."""
+
+
+class WaitingSeeds:
+    """The seeds of jobs that no worker has. A worker gets fewer at a time as they run out, so that all end together.
+
+    Guided self-scheduling, Polychronopoulos and Kuck 1987.
+
+    Args:
+        work: Jobs, and the seeds of each.
+        workers: How many play.
+    """
+
+    def __init__(self, work: Sequence[tuple[EpisodeJob, Sequence[int]]], workers: int) -> None:
+        self._work = [(job.for_one_of(workers), deque(seeds)) for job, seeds in work]
+        self._workers = workers
+        self._deaths: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return any(seeds for _, seeds in self._work)
+
+    def take(self) -> Task | None:
+        """Return some seeds of a job for one worker; None if none is left. Seeds over which a worker died come alone."""
+        job, seeds = next(((job, seeds) for job, seeds in self._work if seeds), (None, deque[int]()))
+        if job is None:
+            return None
+        share = -(-sum(len(left) for _, left in self._work) // self._workers)
+        size = 1 if self._deaths[job.describe(seeds[0])] else max(min(job.num_envs, share), -(-share // 4))
+        return Task(job, {seeds.popleft() for _ in range(min(size, len(seeds)))})
+
+    def put_back(self, task: Task) -> tuple[str, int]:
+        """Put the unfinished seeds of a dead worker back; return the episode over which most workers died, and how many."""
+        next(seeds for job, seeds in self._work if job == task.job).extendleft(sorted(task.seeds, reverse=True))
+        self._deaths.update(task.job.describe(seed) for seed in task.seeds)
+        return max(((name, self._deaths[name]) for name in map(task.job.describe, task.seeds)), key=lambda found: found[1])

@@ -2,20 +2,18 @@
 
 import logging
 import os
-import re
 import signal
-from collections import Counter
 
 import numpy as np
 import psutil
 import pytest
 
 from gym_text import UsageError
+from gym_text.errors import RunError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
-from gym_text_policies.engines.base import EpisodeJob
-from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.multi import ProcessEngine, rollout_in_processes
-from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine
+from gym_text_policies.engines.play_options import PlayOptions
+from gym_text_policies.engines.processes import ProcessEngine, rollout_in_processes
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
 
@@ -30,15 +28,13 @@ def children():
     return [one for one in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(one.cmdline())]
 
 
-def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model, caplog):
-    caplog.set_level(logging.INFO, "gym_text_policies")
+def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model):
     policies = (PolicyConfig("random"), PolicyConfig(tiny_model, mode="choose"))
     work = [(EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, policy, num_envs=2), range(7)) for policy in policies]
     local = LocalEngine()
     with PlayOptions(workers=2).make_engine() as engine:
         identities = [engine.identify(job) for job, _ in work]
         assert identities == [local.identify(job) for job, _ in work]
-        assert "Each of 2 processes loads the model" in caplog.text
         assert played(engine.play(work)) == played(local.play(work)) and len(children()) == 2
     assert not children()
 
@@ -51,19 +47,6 @@ def test_rollout_in_processes_plays_the_episodes_of_rollout():
     assert played(spread) == played(rollout(make, policy, range(6))) and not children()
     with pytest.raises(UsageError, match="model: expected"):
         next(rollout_in_processes(GOTO, "randum", [0], workers=1))
-
-
-def test_the_turns_of_each_process_are_told_while_it_plays():
-    policies = (PolicyConfig("random"), PolicyConfig("gold"))
-    work = [(EpisodeJob(GOTO, {"fold": "test"}, policy, num_envs=2), range(20)) for policy in policies]
-    told = []
-    with ProcessEngine(2) as engine:
-        lengths = Counter()
-        for episode in engine.play(work, watch=told.append):
-            lengths[episode.policy["kind"] != "random"] += episode.length
-    assert {turns.process for turns in told} == {0, 1} and {turns.job for turns in told} == {0, 1}
-    for job, length in lengths.items():
-        assert sum(turns.decided for turns in told if turns.job == job) == length
 
 
 TALKING = """
@@ -119,27 +102,43 @@ def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):
         first = next(results)
         os.kill(children()[0].pid, signal.SIGKILL)
         seeds = [first.seed, *(one.seed for one in results)]
-    assert sorted(seeds) == list(range(40))
-    assert "signal SIGKILL" in caplog.text and "played again" in caplog.text
+    assert sorted(seeds) == list(range(40)) and "played again" in caplog.text
+
+
+DEADLY = """
+import os, signal
+import gymnasium as gym
+import gym_text
+
+class Deadly(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    def __init__(self, env):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def reset(self, *, seed=None, options=None):
+        if seed == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed=seed, options=options)
+
+gym.register("DeadlyGoTo-v0", lambda fold=None: Deadly(gym.make("BabyAIText-v0", max_episode_steps=2)))
+"""
+
+
+def test_an_episode_that_kills_each_process_stops_the_run_in_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "own_deadly.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    job = EpisodeJob("own_deadly:DeadlyGoTo-v0", {}, PolicyConfig("random"), num_envs=1)
+    played = []
+    with ProcessEngine(2) as engine, pytest.raises(RunError, match="seed 3, policy random; 4 ended while it was played"):
+        for episode in engine.play([(job, range(6))]):
+            played.append(episode.seed)
+    assert 3 not in played and len(set(played)) == len(played) > 2
 
 
 def test_a_mistake_is_the_error_of_one_process(tmp_path):
     job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
     with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
         engine.identify(job)
-
-
-def test_it_is_said_once_before_and_after_how_much_memory_a_process_with_a_model_takes(tiny_model, caplog):
-    job = EpisodeJob(f"{GOTO}&max_episode_steps=3", {}, PolicyConfig(tiny_model, mode="choose"))
-    with caplog.at_level(logging.INFO), ProcessEngine(3) as engine:
-        assert engine.identify(job) == engine.identify(job)
-        (before,) = re.findall(r"Each of 3 processes loads the model: (\S+) GB in the first one, before any prompt\.", caplog.text)
-        assert "took at most" not in caplog.text
-        assert len(list(engine.play([(job.for_one_of(3), range(3))]))) == 3
-        for process in children():
-            process.suspend()  # what is said at the end does not wait for answers
-    ((most, together),) = re.findall(r"The processes took at most (\S+) GB each, (\S+) GB together\.", caplog.text)
-    assert 0.1 < float(before) <= float(most) < 8 and float(most) < float(together)
 
 
 def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
@@ -151,16 +150,3 @@ def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
     assert columns[0] == columns[1] and len(columns[0]) == 2
     stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
     assert stored[0] == stored[1]
-
-
-def test_an_experiment_is_the_same_by_two_processes(tmp_path):
-    file = tmp_path / "experiment.yaml"
-    sections = (
-        "agent: {{model: random}}\nenvironment: {{name: '{}'}}\nexperiment: {{episodes: 4, verbose: false, save_gif: false}}\n"
-    )
-    file.write_text(sections.format(GOTO), "utf-8")
-    for workers in ("0", "2"):
-        assert cli.main(["run", str(file), "--workers", workers, "--folder", str(tmp_path / workers)]) == 0
-    stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
-    assert stored[0] == stored[1] and len(stored[0]) == 4
-    assert "workers: 2" in (tmp_path / "2/experiment.yaml").read_text("utf-8")

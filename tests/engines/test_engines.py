@@ -10,9 +10,8 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.backends.local import loading
-from gym_text_policies.engines.base import EpisodeJob
-from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine, WaitingSeeds
+from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
@@ -29,7 +28,7 @@ def test_each_process_gets_its_share_of_requests_and_limits():
     assert part.max_concurrency == 13
 
 
-@pytest.mark.parametrize("options", [{"engine": "rya"}, {"workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
+@pytest.mark.parametrize("options", [{"engine": "rya"}, {"workers": -1}], ids=str)
 def test_a_mistake_in_the_options_of_the_engine_is_named(options):
     with pytest.raises(UsageError, match=next(iter(options))):
         PlayOptions(**options)
@@ -97,3 +96,13 @@ def test_a_model_that_cannot_be_read_is_said_before_anything_is_played(tmp_path,
 def test_jobs_whose_requests_differ_are_checked_apart(setting):
     jobs = [EpisodeJob("BabyAIText-v0", {}, PolicyConfig.of("scripted:go", **more)) for more in ({}, setting, {"noise": 0.5})]
     assert jobs[0].asks != jobs[1].asks and jobs[0].asks == jobs[2].asks
+
+
+def test_seeds_are_handed_out_in_ever_smaller_parts_and_alone_after_a_death():
+    jobs = [EpisodeJob(GOTO, {}, PolicyConfig(name), num_envs=2) for name in ("random", "gold")]
+    waiting = WaitingSeeds([(jobs[0], range(100)), (jobs[1], range(5))], 3)
+    tasks = list(iter(waiting.take, None))
+    assert [sorted(task.seeds)[0] for task in tasks[:2]] == [0, 9] and sum(len(task.seeds) for task in tasks) == 105
+    assert len(tasks[0].seeds) == 9 and len(tasks[-1].seeds) == 1 and not waiting
+    assert waiting.put_back(tasks[0])[1] == 1 and waiting.put_back(waiting.take())[1] == 2
+    assert [len(task.seeds) for task in iter(waiting.take, None)] == [1] * 9
