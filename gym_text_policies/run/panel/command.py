@@ -16,9 +16,9 @@ from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.panel.page import terminal_table
 from gym_text_policies.run.panel.reference import Watch, check, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
+from gym_text_policies.run.panel.score_table import terminal_table
 from gym_text_policies.run.panel.verify import verify
 from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
 from gym_text_policies.run.plan import PlanRow, Player, PlayerOptions, check_environments, player_in
@@ -95,17 +95,16 @@ def _file_names(config: PanelConfig) -> dict[str, str]:
     Raises:
         UsageError: If two rows would have the same.
     """
-    names: dict[str, str] = {}
-    for row in config.players():
-        parts = [row, config.size, *config.only]  # a part does not replace the file of all worlds
-        name = re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-") + ".json"
-        for other, known in names.items():
-            if known.casefold() == name.casefold():  # some file systems do not tell capitals apart
-                raise UsageError(
-                    f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
-                    "Give them names in a file of --plan that differ in letters or digits."
-                )
-        names[row] = name
+    names = {
+        row: re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-") + ".json" for row in config.players()
+    }
+    found: dict[str, str] = {}
+    for row, name in names.items():
+        if (other := found.setdefault(name.casefold(), row)) != row:  # some file systems do not tell capitals apart
+            raise UsageError(
+                f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
+                "Give them names in a file of --plan that differ in letters or digits."
+            )
     return names
 
 
@@ -176,7 +175,7 @@ def _watching(levels: Mapping[str, Sequence[int]]) -> Iterator[Watch]:
     tqdm = import_extra("tqdm", "bench").tqdm
     with tqdm(total=sum(map(len, levels.values())), desc="digests", unit=" levels", leave=False) as bar:
 
-        def watch(name: str, done: int) -> None:
+        def watch(name: str) -> None:
             bar.set_postfix_str(name, refresh=False)
             bar.update()
 

@@ -7,22 +7,19 @@ import hashlib
 import itertools
 import json
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import RunError
-from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.run.panel.walks import MARK, LevelDigest, Walk, expert_walks, level_digests, random_walks
-from gym_text_policies.run.panel.worlds import Panel, the_panel
+from gym_text_policies.run.panel.walks import MARK, LevelDigest, level_digests
+from gym_text_policies.run.panel.worlds import the_panel
 from gym_text_policies.run.result_files import versions
 
 FILE = Path(__file__).with_name("reference.json")
-WALKS = 10
-"""Random walks in each level, whose mean return is that of chance."""
-Watch = Callable[[str, int], object]
-"""Called with the name of a world and the number of levels that are done."""
+Watch = Callable[[str], object]
+"""Called with the name of a world when one of its levels is done."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,15 @@ class WorldReference:
     expert: Sequence[float]
     """The expert's return in each level."""
     chance: Sequence[float]
-    """The mean return of `WALKS` random walks in each level."""
+    """The mean return of ten random walks in each level."""
 
     def digest(self, levels: Sequence[int]) -> str:
         """Return one digest of some levels."""
         return joined(self.digests[level].digest for level in levels)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return this as plain JSON: a list of each figure."""
-        names = ("digest", "expert", "random")
-        walks = {name: [getattr(level, name) for level in self.digests] for name in names}
-        return {"returns": {"expert": self.expert, "chance": self.chance}, "digests": walks}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WorldReference:
-        """Return what `to_json` has returned."""
+        """Return what ``benchmarks/panel.py`` has written."""
         walks, returns = data["digests"], data["returns"]
         levels = zip(walks["expert"], walks["random"], walks["digest"], strict=True)
         return cls([LevelDigest(*level) for level in levels], returns["expert"], returns["chance"])
@@ -65,12 +56,6 @@ class Reference:
     worlds: Mapping[str, WorldReference]
     """The worlds by their names."""
 
-    def write(self, path: Path = FILE) -> None:
-        """Write the file."""
-        worlds = {name: world.to_json() for name, world in self.worlds.items()}
-        record = {"version": self.version, "versions": self.versions, "worlds": worlds}
-        write_atomically(path, json.dumps(record, indent=None) + "\n")
-
 
 @functools.cache
 def the_reference(path: Path = FILE) -> Reference:
@@ -85,40 +70,14 @@ def joined(digests: Iterable[str]) -> str:
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
 
-def make_reference(panel: Panel, watch: Watch = lambda name, done: None) -> Reference:
-    """Play the expert's path and `WALKS` random walks in each level of the largest size."""
-    worlds = {name: _make_world(panel, name, watch) for name in panel.worlds}
-    return Reference(panel.version, _made_with(panel.packages), worlds)
-
-
-def _made_with(packages: Iterable[str]) -> dict[str, str]:
+def made_with(packages: Iterable[str]) -> dict[str, str]:
     """Return on what a digest can depend: the versions of packages and of Python, and the kind of machine."""
     known = versions()
     machine = {"python": known["python"], "machine": f"{platform.system()} {platform.machine()}"}
     return machine | {name: known[name] for name in packages}
 
 
-def _make_world(panel: Panel, name: str, watch: Watch) -> WorldReference:
-    levels = panel.levels(name, "full")
-    experts = list(expert_walks(panel, name, levels))
-    pairs = zip(experts, random_walks(panel, name, levels), strict=True)
-    digests = list(_watched(itertools.starmap(LevelDigest.of, pairs), name, watch))
-    rows = [[_rounded(walk) for walk in random_walks(panel, name, levels, number, most=None)] for number in range(WALKS)]
-    chance = [round(sum(returns) / WALKS, 6) for returns in zip(*rows, strict=True)]
-    return WorldReference(digests, [_rounded(walk) for walk in experts], chance)
-
-
-def _rounded(walk: Walk) -> float:
-    return round(walk.total_reward, 6)
-
-
-def _watched(digests: Iterable[LevelDigest], name: str, watch: Watch) -> Iterator[LevelDigest]:
-    for done, digest in enumerate(digests, start=1):
-        yield digest
-        watch(name, done)
-
-
-def check(worlds: Mapping[str, Sequence[int]], watch: Watch = lambda name, done: None) -> dict[str, str]:
+def check(worlds: Mapping[str, Sequence[int]], watch: Watch = lambda name: None) -> dict[str, str]:
     """Compute the digests of levels anew, and compare them with the reference's.
 
     Args:
@@ -135,7 +94,10 @@ def check(worlds: Mapping[str, Sequence[int]], watch: Watch = lambda name, done:
     differing, same = [], {}
     for name, levels in worlds.items():
         known = reference.worlds[name]
-        found = list(_watched(level_digests(panel, name, levels), name, watch))
+        found = []
+        for digest in level_digests(panel, name, levels):
+            found.append(digest)
+            watch(name)
         wrong = [(n, known.digests[n], now) for n, now in zip(levels, found, strict=True) if known.digests[n] != now]
         same[name] = joined(level.digest for level in found)
         if wrong:
@@ -163,7 +125,7 @@ def _marks(text: str) -> list[str]:
 
 def what_follows(reference: Reference) -> str:
     """Return the sentence that says what a difference means, with the versions of the engines then and now."""
-    now = _made_with(the_panel().packages)
+    now = made_with(the_panel().packages)
     changed = [f"{name} {then} then, {now.get(name)} now" for name, then in reference.versions.items() if now.get(name) != then]
     return (
         f"An update that changes what a player perceives needs a new version of the panel: scores of version {reference.version} "
