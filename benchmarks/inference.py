@@ -171,7 +171,7 @@ def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> tuple[int, int]:
 
 def gigaflops(dtype: torch.dtype) -> float:
     """Return the machine's GFLOP/s in a matrix product of the model's size."""
-    layer, inputs = FusedLinear(torch.nn.Linear(576, 1536, dtype=dtype)), torch.randn(512, 576, dtype=dtype)
+    layer, inputs = FusedLinear(torch.nn.Linear(576, 1536), dtype), torch.randn(512, 576, dtype=dtype)
     with torch.inference_mode():
         best = min(timed(lambda: [layer(inputs) for _ in range(40)]) for _ in range(10))
     return 40 * 2 * 512 * 576 * 1536 / best / 1e9

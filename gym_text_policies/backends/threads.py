@@ -20,6 +20,8 @@ _WAITING = ("OMP_WAIT_POLICY", *_SPIN)
 """Environment variables with which a user sets how threads wait."""
 _THREADS = "OMP_NUM_THREADS"
 MOST = 4096
+_NONE = 10.0**9
+"""More cores than there are."""
 
 
 def settle_threads(count: int = 0) -> None:
@@ -49,42 +51,23 @@ def usable_cores(root: Path = Path("/")) -> int:
     """Return how many cores this process may use: those it is bound to, or fewer where a container has a quota of CPU time.
 
     Args:
-        root: Where ``proc`` and ``sys`` lie.
+        root: Where ``sys`` lies.
     """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         cores = os.cpu_count() or 1
-    quotas = [math.ceil(quota) for quota in _quotas(root)]
-    return max(1, min([cores, *quotas]))
+    return max(1, min(cores, math.ceil(_quota(root / "sys/fs/cgroup"))))
 
 
-def _quotas(root: Path) -> list[float]:
-    """Return the CPU quotas, in cores, of all control groups of this process, of version 1 and of version 2."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        return []
-    quotas = []
-    for controllers, _, group in (line.partition(":")[2].partition(":") for line in lines):
-        kinds = controllers.split(",")
-        for mount in ("",) if kinds == [""] else ("cpu", "cpu,cpuacct") if "cpu" in kinds else ():
-            top = root / "sys/fs/cgroup" / mount
-            group_folder = top / group.lstrip("/")
-            for folder in {top, group_folder, *(parent for parent in group_folder.parents if parent.is_relative_to(top))}:
-                quota = _quota(folder)
-                quotas += [quota] if quota else []
-    return quotas
-
-
-def _quota(folder: Path) -> float | None:
-    """Return the quota of a control group; None where it has none."""
+def _quota(folder: Path) -> float:
+    """Return the quota of CPU time, in cores, of a container's control group, of version 2 or 1; `_NONE` where it has none."""
     try:
         if (folder / "cpu.max").is_file():
             most, period = (folder / "cpu.max").read_text("utf-8").split()
         else:
-            most, period = ((folder / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
+            most, period = ((folder / f"cpu/cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
         share = float(most) / float(period)
     except (OSError, ValueError, ZeroDivisionError):  # ValueError: "max"
-        return None
-    return share if 0 < share < math.inf else None  # -1 in version 1 means no quota
+        return _NONE
+    return share if share > 0 else _NONE  # -1 in version 1 means no quota

@@ -10,7 +10,6 @@ from gym_text import UsageError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.backends import Answer, Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=4"
 MODULE = """
@@ -95,11 +94,6 @@ def test_a_function_and_a_class_play_by_their_names_with_settings_and_options(mo
     assert (policy.config["mode"], policy.config["model"]) == (mode, f"own_models:{name}") and len(policy.config["source"]) == 16
 
 
-def test_an_object_plays_as_it_is(module):
-    (episode,) = rollout(make, load_policy("own_models:ready", make()), [0])
-    assert {step.decision.action for step in episode.steps} == {"go forward"}
-
-
 def test_options_and_source_identify_a_model(module):
     def identity(**options):
         sys.modules.pop("own_models", None)
@@ -127,12 +121,6 @@ def test_what_is_wrong_with_a_model_is_said(module, name, options, message):
         load_policy(name, make(), **options)
 
 
-@pytest.mark.parametrize("name", ["own_models:nothing", "own_models:forward", "no_such_module:Name"])
-def test_a_search_is_told_that_it_needs_a_model(module, name):
-    with pytest.raises(UsageError, match=r"model.*expected (a Backend|one of)"):
-        load_backend(name)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "mode", "message"),
     [
@@ -151,11 +139,6 @@ def test_answers_of_another_form_end_the_episode_with_a_sentence(module, name, o
 def test_the_most_probable_choice_alone_is_played_where_it_suffices(module):
     (episode,) = rollout(make, load_policy("own_models:greedy", make(), mode="choose", probabilities=False), [0])
     assert episode.error is None and {step.decision.action for step in episode.steps} == {"toggle"}
-
-
-def test_a_policy_of_that_module_stays_a_policy(module):
-    assert PolicyConfig("own_models:saying").asks_model and not PolicyConfig("own_models:forward").asks_model
-    assert load_policy("own_models:forward", make()).config["kind"] == "own"
 
 
 def test_bench_has_a_row_for_each_mode_and_collect_takes_it(module, capsys):
@@ -189,12 +172,6 @@ def test_a_file_may_name_it(module, capsys, kind):
     (module / "file.yaml").write_text(text)
     assert cli.main(words) == 0, capsys.readouterr().err
     assert (module / "imported").exists()
-
-
-def test_a_backend_of_ones_own_is_an_opponent(module):
-    env = gym.make("TextArenaTwoPlayers-v0", game="Nim-v0", opponent="own_models:saying,choose")
-    env.reset(seed=1)
-    assert env.unwrapped.identity["model"] == "own_models:saying"
 
 
 def test_in_python_a_class_that_backend_makes_is_called_with_its_options(module):

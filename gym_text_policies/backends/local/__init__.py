@@ -9,7 +9,6 @@
     linear        linear layers on a CPU, in float32 or bfloat16
     prefixes      a cache of the token sequences that were read, so that a call computes only new tokens
     packed        reading in packed rows, for models with attention alone
-    llama         the forward pass of a Llama on a CPU: transformers' numbers, in less time
     cached        reading by the model's own cache, or without one, for all other models
     sampling      logits -> the next token
     decoding      logits -> scores of the candidates, or the tokens of a text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -23,31 +23,6 @@ _NAME = "gym_text_packed"
 _BLOCK, _MOST_BLOCKS = 256, 8
 """Least tokens of a block of a mask, and most blocks. A block is small enough that its scores stay in the processor's cache. Blocks
 are few, since oneDNN compiles a product for each width."""
-_WIDTH = 64
-"""On a CPU the number of keys in a product is padded to a multiple of this. Rows of scores then begin where vectors do, so that the
-softmax in bfloat16 takes four fifths of the time; and oneDNN compiles a product for fewer widths."""
-
-
-class Segment(Protocol):
-    """Consecutive tokens of a packed row that attend to each other, and to the sequence that they continue."""
-
-    @property
-    def size(self) -> int:
-        """Number of its tokens."""
-
-    @property
-    def mask(self) -> Mask:
-        """Which tokens each of its tokens attends to."""
-
-    def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor, /) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return all keys and values to which the segment may attend.
-
-        Args:
-            layer: Index of the layer.
-            num_layers: Number of layers.
-            keys: Of the segment's own tokens; shape (heads, size, dimension).
-            values: Likewise.
-        """
 
 
 class Options(NamedTuple):
@@ -60,47 +35,34 @@ class Options(NamedTuple):
     softcap: float | None
     """Greatest absolute value of a score (Gemma 2)."""
     sinks: torch.Tensor | None
-    """For each query head the score of a key without a value: a share of the attention that goes nowhere (gpt-oss)."""
+    """For each query head the score of its attention sink, which takes a share of the attention and has no value (gpt-oss)."""
 
 
 class Segments:
-    """The segments of a packed row, in order. They are one object: torch.compile would compile anew for each length of a list."""
+    """The segments of a packed row, in order: consecutive tokens that attend to each other, and to the sequence that they continue.
+
+    They are one object: torch.compile would compile anew for each length of a list.
+
+    Args:
+        segments: Each has the number of its tokens as ``size``, and as ``mask`` to which tokens each of them attends.
+    """
 
     def __init__(self, segments: Iterable[Any]) -> None:
         self.all = tuple(segments)
-        self._sizes = [segment.size for segment in self.all]
-
-    def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Options) -> torch.Tensor:
-        """Let each segment attend, one after the other.
-
-        Query heads that share a key head are treated as more queries of one head, so that keys and values need not be repeated.
-
-        Args:
-            module: The attention layer.
-            query: Of the row, of shape (heads, tokens, dimension).
-            key: Of shape (key heads, tokens, dimension).
-            value: Likewise.
-            options: The layer's.
-
-        Returns:
-            Shape (tokens, heads, dimension).
-        """
-        own_queries = torch.split(query, self._sizes, dim=1)  # one split: the gradient of each slice would be as long as the row
-        visible = self.visible(module.layer_idx, module.config.num_hidden_layers, key, value)
-        outputs = [
-            _attention(queries, keys, values, segment.mask, options)
-            for segment, queries, (keys, values) in zip(self.all, own_queries, visible, strict=True)
-        ]
-        return torch.cat(outputs, dim=1).transpose(0, 1)
+        self.sizes = [segment.size for segment in self.all]
 
     def visible(
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield for each segment the keys and values to which it may attend.
 
-        The arguments are those of `Segment.extend`, but for the whole row.
+        Args:
+            layer: Index of the layer.
+            num_layers: Number of layers.
+            keys: Of the whole row; shape (heads, tokens, dimension).
+            values: Likewise.
         """
-        states_by_segment = (torch.split(states, self._sizes, dim=1) for states in (keys, values))
+        states_by_segment = (torch.split(states, self.sizes, dim=1) for states in (keys, values))
         for segment, *states in zip(self.all, *states_by_segment, strict=True):
             yield segment.extend(layer, num_layers, *states)
 
@@ -125,7 +87,6 @@ class Mask:
         self._tree, self._new, self._length, self._dtype = tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
         self._blocks: list[torch.Tensor] = []
-        self._tails: list[torch.Tensor] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single new token attends to all.
@@ -165,26 +126,6 @@ class Mask:
                 width = whole.shape[1] - self._new + index * self.block_size + len(rows)
                 self._blocks.append(rows[:, :width].repeat(repeats, 1))
         return self._blocks
-
-    def tails(self, repeats: int, room: int) -> list[torch.Tensor]:
-        """Return the same blocks without the columns of the tokens before the tree, to which every new token attends.
-
-        Behind a block's last token there are columns that no token attends to: up to a multiple of `_WIDTH`, where there is room.
-
-        Args:
-            repeats: Query heads that share a key head, the same for all layers.
-            room: Number of keys that can be read.
-
-        Returns:
-            The masks, of shapes (repeats * tokens of the block, columns).
-        """
-        if not self._tails:
-            last, attended = self.width - self._new, pad(self._in_tree(), (0, room - self.width), value=False)
-            for rows in torch.split(attended, self.block_size):
-                last += len(rows)
-                width = min(room, -(-last // _WIDTH) * _WIDTH)
-                self._tails.append(self._added(rows[:, : width - self.known]).repeat(repeats, 1))
-        return self._tails
 
     @property
     def block_size(self) -> int:
@@ -237,27 +178,30 @@ def _attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each segment: an attention function for transformers' `AttentionInterface`, which names the arguments."""
-    options = Options(scaling, sliding_window, softcap, s_aux)
-    return segments.attend(module, query[0], key[0], value[0], options)[None], None
+    """Attend within each segment: an attention function for transformers' `AttentionInterface`, which names the arguments.
 
-
-def _by_products(queries: torch.Tensor) -> bool:
-    """Return whether to compute attention as product, softmax, product.
-
-    In bfloat16 on a CPU this takes half the time of PyTorch's own attention, gradients included.
+    Query heads that share a key head are treated as more queries of one head, so that keys and values need not be repeated.
     """
-    return queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
+    options = Options(scaling, sliding_window, softcap, s_aux)
+    own_queries = torch.split(query[0], segments.sizes, dim=1)  # one split: the gradient of each slice would be as long as the row
+    visible = segments.visible(module.layer_idx, module.config.num_hidden_layers, key[0], value[0])
+    outputs = [
+        _attention(queries, keys, values, segment.mask, options)
+        for segment, queries, (keys, values) in zip(segments.all, own_queries, visible, strict=True)
+    ]
+    return torch.cat(outputs, dim=1).transpose(0, 1)[None], None
 
 
 def _attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
     """Return the output of a segment's attention, of shape (heads, new, dimension), by the fastest function for it."""
     is_plain = options.softcap is None and options.sinks is None
-    if is_plain and _by_products(queries) and mask.is_whole(options.window):
+    # in bfloat16 on a CPU, product, softmax, product takes half the time of PyTorch's own attention, gradients included
+    by_products = queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
+    if is_plain and by_products and mask.is_whole(options.window):
         return attention_in_blocks(queries, keys, values, mask, options.scaling)
     own_mask = mask.within(options.window, len(queries) // len(keys))
     stacked = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-    if is_plain and not _by_products(queries):
+    if is_plain and not by_products:
         output = scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=own_mask, scale=options.scaling)
     else:
         output = _attention_by_products(stacked, keys, values, own_mask, options)

@@ -22,10 +22,9 @@ import torch
 from gym_text.errors import UsageError
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.decoding import Candidates
-from gym_text_policies.backends.local.linear import fast_types
-from gym_text_policies.backends.local.llama import optimise_for_cpu
+from gym_text_policies.backends.local.linear import fast_types, optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.prefixes import Branch, Prefixes, usual_room
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.files.digests import digest_of
 from gym_text_policies.files.user_cache import recall, remember
@@ -42,12 +41,12 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
 """Greatest mean total variation distance (half the sum of absolute differences, 0 to 1) that rounding may explain."""
 
 
-def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weights: str = "") -> Prefixes:
+def exact_prefixes(model: Any, max_tokens: int | None, *, optimise: bool = False, weights: str = "") -> Prefixes:
     """Return the fastest way to read a model that gives the probabilities of its plain forward pass.
 
     Args:
         model: A causal language model of transformers, in evaluation mode.
-        max_tokens: See `Prefixes`.
+        max_tokens: See `Prefixes`; None: see `usual_room`.
         optimise: Prepare the model for inference on a CPU, see `optimise_for_cpu`. The caller cannot use the model afterwards.
         weights: What identifies the model's weights and configuration. The result of the comparison is kept for them in the user's
             cache folder, and used while weights, code, libraries and hardware are the same. If empty, the model is compared anew.
@@ -61,12 +60,10 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weigh
         probe = None if known in [way.__name__ for way in _ways(model)] else _Probe(model)
         if optimise:
             model = optimise_for_cpu(model)
-        if probe is None:
-            return next(way for way in _ways(model) if way.__name__ == known)(model, max_tokens)
-        way = _first_exact(model, probe)
-    if facts:
+        way = _first_exact(model, probe) if probe else next(way for way in _ways(model) if way.__name__ == known)
+    if facts and probe:
         remember("ways", facts, way.__name__)
-    return way(model, max_tokens)
+    return way(model, usual_room(model) if max_tokens is None else max_tokens)
 
 
 def _ways(model: Any) -> list[type[Prefixes]]:

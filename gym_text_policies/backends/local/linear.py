@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,22 +34,45 @@ def fast_types() -> frozenset[torch.dtype]:
     return frozenset([torch.float32, torch.bfloat16] if supported else [torch.float32])
 
 
+def optimise_for_cpu(model: Any) -> Any:
+    """Return a model for inference alone, on a CPU with the linear layers of oneDNN; elsewhere nothing is changed.
+
+    Of a model in bfloat16 only the products of these layers stay in bfloat16. States, norms, attention and logits are in float32:
+    the 8 bits of bfloat16 would round probabilities by several percent. Where other matrices than embeddings remain, such as those
+    of experts, the model keeps its precision, and the logits alone are in float32.
+
+    Args:
+        model: A model of transformers in evaluation mode. The caller cannot use it afterwards: the result is the same object.
+    """
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    with torch.inference_mode():
+        for module in list(model.modules()):
+            for name, layer in list(module.named_children()):
+                if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype in fast_types():
+                    setattr(module, name, FusedLinear(layer, torch.float32 if layer is head else layer.weight.dtype))
+        others = [weight for module in model.modules() if type(module) is not nn.Embedding for weight in module.parameters(False)]
+        fused = any(isinstance(module, FusedLinear) for module in model.modules())
+        return model.float() if fused and all(weight.dim() < 2 for weight in others) else model
+
+
 class FusedLinear(nn.Module):
     """A linear layer for inference, with its weight in the memory layout that oneDNN reads.
 
     PyTorch's own layer reorders the weight at every call, or multiplies it in its slower layout. For 4 to 20 tokens that takes up
-    to twice the time of the product here.
+    to twice the time of the product here. A decision in float32 takes 15 % less time, and words a quarter less.
 
     Args:
-        layer: The layer to replace, in one of the `fast_types`.
+        layer: The layer to replace.
+        dtype: Precision of the product and its result, one of the `fast_types`.
     """
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
-        # not a buffer: the layout has no strides, so that moving or copying it as a buffer would fail
-        self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _LAYOUT_TOKENS),)
+        self._dtype = dtype
+        self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        # no buffers: the layout has no strides, so that moving or copying it as a buffer would fail
+        self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype), _LAYOUT_TOKENS),)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -56,50 +80,13 @@ class FusedLinear(nn.Module):
         weight: torch.Tensor = self._weight[0].to_dense()
         return weight
 
-    def forward(self, inputs: torch.Tensor, other: torch.Tensor | None = None, then: str = "none") -> torch.Tensor:
-        """Return inputs @ weight.T + bias, of shape (…, out_features).
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return inputs @ weight.T + bias, of shape (…, out_features), in the inputs' precision, or float32 where the product is.
 
         Args:
-            inputs: Of shape (…, in_features), in the weight's precision.
-            other: Of the result's shape and precision.
-            then: What is done with the result: ``swish``, or with `other` ``add`` or ``mul``.
+            inputs: Of shape (…, in_features).
         """
-        if other is None:
-            outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight[0], self.bias, then, [], "")
-        else:
-            outputs = torch.ops.mkldnn._linear_pointwise.binary(inputs, other, self._weight[0], self.bias, then)
-        return outputs
-
-    def added(self, states: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Return states + `forward` of the inputs, in float32.
-
-        Args:
-            states: Of shape (…, out_features), float32.
-            inputs: See `forward`.
-        """
-        return self.forward(inputs, states, "add") if inputs.dtype == states.dtype else states + self.forward(inputs)
-
-
-def interleaved(layer: nn.Linear, head_size: int) -> nn.Linear:
-    """Return a layer whose outputs alternate between the halves of each head, so that two that rotate together are neighbours."""
-
-    def interleave(rows: torch.Tensor) -> torch.Tensor:
-        return rows.reshape(-1, 2, head_size // 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-    return linear(interleave(layer.weight), None if layer.bias is None else interleave(layer.bias))
-
-
-def stacked(*layers: nn.Linear) -> nn.Linear:
-    """Return one layer with the outputs of several."""
-    weights: list[torch.Tensor] = [layer.weight for layer in layers]
-    biases: list[torch.Tensor] = [layer.bias for layer in layers]
-    return linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases))
-
-
-def linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """Return a layer with these weights, which are not trained."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
-    return layer
+        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            inputs.to(self._dtype), self._weight[0], self.bias, "none", [], ""
+        )
+        return outputs.to(torch.promote_types(inputs.dtype, self._dtype))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,8 +21,8 @@ from gym_text_policies.backends.local.adapters import (
     template_of,
 )
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
-from gym_text_policies.backends.local.rendering import format_of, set_format
-from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn
+from gym_text_policies.backends.local.rendering import set_format
+from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.backends.providers.options import check_fields, check_name
 from gym_text_policies.files.safe_files import check_folder
 
@@ -125,7 +123,6 @@ class Source:
             fields["template_kwargs"] = dict(self.template_kwargs)
         if self.end_of_turn:
             fields["end_of_turn"] = self.end_of_turn
-        fields |= json.loads(_answers(self))
         return fields
 
     @property
@@ -197,7 +194,7 @@ def _files(source: Source) -> tuple[str, dict[str, Any]]:
     return base, {"trust_remote_code": False, **({"revision": source.commit} if source.commit else {})}
 
 
-def _tokenizer(source: Source, most: int | None = None) -> Any:
+def _tokenizer(source: Source, most: int | None) -> Any:
     """Return the checked tokenizer of a source, with the user's settings. The vocabulary has `most` tokens, if that is known."""
     transformers = import_extra("transformers", "local")
     base, safe = _files(source)
@@ -207,24 +204,6 @@ def _tokenizer(source: Source, most: int | None = None) -> Any:
     set_format(tokenizer, dict(source.template_kwargs), source.end_of_turn or "")
     check_tokenizer(tokenizer, f"model {source.name!r}:", most)
     return tokenizer
-
-
-@functools.lru_cache(maxsize=64)
-def _answers(source: Source) -> str:
-    """Return as JSON where answers begin and end, as far as that is not directly behind the prompt and at the ``eos_token``.
-
-    Earlier releases knew no other place and no other end. So their episodes of these models are not found again.
-    """
-    if source.base == EMBEDDED and not (
-        source.content or source.template_kwargs or source.end_of_turn or template_of(source.adapter)
-    ):
-        return "{}"
-    tokenizer = _tokenizer(source)
-    place, end = format_of(tokenizer).place(), end_of_turn(tokenizer)
-    places = {"opening": place.opening} if place.opening else {}
-    places |= {"thought": place.thought_open + place.thought_close} if place.thinks else {}
-    ends = {"end": format_of(tokenizer).end_marker} if end != tokenizer.eos_token_id else {}
-    return json.dumps({"answers": places | ends} if places or ends else {})
 
 
 @contextlib.contextmanager

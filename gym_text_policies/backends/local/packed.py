@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gym_text_policies.backends.local.attention import Mask, Segment, Segments, packed_attention
+from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import depths, spans
 
@@ -68,12 +68,8 @@ class BranchSegment:
 
     def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the new keys and values to the prefix's; return all of them."""
-        keys, values = self.append(layer, num_layers, keys, values)
+        keys, values = self.prefix.write(layer, num_layers, keys, values)
         return keys[:, : self.mask.width], values[:, : self.mask.width]
-
-    def append(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the new keys and values to the prefix's; return the prefix's whole store: see `PackedPrefix.write`."""
-        return self.prefix.write(layer, num_layers, keys, values)
 
 
 class PackedPrefixes(Prefixes):
@@ -87,43 +83,27 @@ class PackedPrefixes(Prefixes):
     @torch.inference_mode()
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Run the model over all branches in one pass."""
-        device, row = self._model.device, 0
-        numbers: tuple[list[int], ...] = ([], [], [], [])  # tokens, positions, spans
+        device, segments = self._model.device, []
+        tokens: list[int] = []
+        positions: list[int] = []
         wanted: list[int] = []
         for branch in branches:
-            columns = (branch.tokens, depths(branch.parents, len(branch.prefix.tokens)), *spans(branch.parents))
-            for column, more in zip(numbers, columns, strict=True):
-                column += more
-            wanted += [row + node for node in branch.wanted]
-            row += len(branch.tokens)
-        self.computed += row
-        table = torch.tensor(numbers, device=device)  # (4, tokens); one tensor, as a GPU waits for each copy
+            assert isinstance(branch.prefix, PackedPrefix)
+            known, size = len(branch.prefix.tokens), len(branch.tokens)
+            own_positions = depths(branch.parents, known)
+            tree = torch.tensor([own_positions, *spans(branch.parents)], device=device)  # (3, size)
+            mask = Mask(known, tree, size, 1 + max(own_positions), self._model.dtype)
+            segments.append(BranchSegment(branch.prefix, size, mask))
+            wanted += [len(tokens) + node for node in branch.wanted]
+            tokens += branch.tokens
+            positions += own_positions
+        self.computed += len(tokens)
         with packed_attention(self._model):
             output = self._model(
-                input_ids=table[:1],
-                position_ids=table[1:2],
+                input_ids=torch.tensor([tokens], device=device),
+                position_ids=torch.tensor([positions], device=device),
                 use_cache=False,
-                logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                segments=self._segments(branches, table[1:], numbers[1]),
+                logits_to_keep=torch.tensor(wanted or [len(tokens) - 1], device=device),
+                segments=Segments(segments),
             )
         return list(output.logits[0, : len(wanted)].float().split([len(branch.wanted) for branch in branches]))
-
-    def _segments(self, branches: Sequence[Branch], trees: torch.Tensor, positions: Sequence[int]) -> Segments:
-        """Return the segment of each branch.
-
-        Args:
-            branches: In the order of the row.
-            trees: Positions and `spans` of the row's tokens, of shape (3, tokens).
-            positions: The same positions.
-        """
-        segments: list[Segment] = []
-        start = 0
-        for branch, tree in zip(branches, torch.split(trees, [len(branch.tokens) for branch in branches], dim=1), strict=True):
-            assert isinstance(branch.prefix, PackedPrefix)
-            size = len(branch.tokens)
-            length = 1 + max(positions[start : start + size])
-            segments.append(
-                BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model.dtype))
-            )
-            start += size
-        return Segments(segments)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.call_format import CallFormat
 from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.calls import Calls
 from gym_text_policies.backends.local.decoding import Generation
+from gym_text_policies.backends.local.grammars import Grammars
 from gym_text_policies.backends.local.prefixes import Prefix
-from gym_text_policies.backends.local.thinking import BehindThought, Thought
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.thinking import BehindThought, Thought, ThoughtMarkers, with_budget
+from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
+
+_REMEMBERED = 4096
+"""Most texts whose tokens are kept."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +88,53 @@ class Asked(BehindThought):
         """
         tokens = self.tokens(answers) if self.question.request.tokens else None
         return self.said(tokens_cached=self.cached, tokens_in=tokens_in, tokens_out=tokens_out, tokens=tokens, **fields)
+
+
+class Questions:
+    """Turns the requests to one model into tokens.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        window: Most tokens that the model reads.
+        name: The model's name, for errors.
+        ends: ``generation_config.eos_token_id`` of the model.
+    """
+
+    def __init__(self, tokenizer: Any, window: int, name: str, ends: int | Sequence[int] | None) -> None:
+        self._tokenizer, self._window, self._name = tokenizer, window, name
+        self.end = end_of_turn(tokenizer)
+        """The token that ends an answer."""
+        self.stops = stops(tokenizer, ends)
+        """The tokens at which the model has stopped answering."""
+        # no function that this object keeps may know it: the model would not be released where it has to be
+        self.tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
+        """Returns the tokens of a text by itself."""
+        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops(tokenizer, ends, place)))
+        self.grammars = Grammars(tokenizer, lambda text: len(tokens(text)))
+        self.calls = Calls(tokenizer, self.grammars)
+
+    def of(self, request: Request) -> Question:
+        """Return a request as a question.
+
+        Raises:
+            PolicyError: If the prompt is longer than the window even without its earlier turns.
+        """
+        calls = self.calls.form(request) if request.tool else None
+        place = calls.place if calls else format_of(self._tokenizer).place(request.think)
+        place, budget = with_budget(place, request.think_tokens, self._window)
+        room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
+        if budget:
+            room += budget + len(self.markers(place).ids(place.thought_open + place.thought_close))
+        prompt, turns_dropped = fitting_tokens(
+            self._tokenizer, request.messages, self._window - room, self._name, read=request.read, place=place
+        )
+        schema = self.grammars.bounded(request.schema, request.max_tokens) if request.schema else None
+        if request.choices is not None and not place.thinks:  # nothing is drawn
+            request = replace(request, temperature=0.0, seed=None, top_p=None, top_k=None, min_p=None)
+        seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
+        request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
+        return Question(tuple(prompt), turns_dropped, schema, request, calls, place)
+
+    def markers(self, place: Place) -> ThoughtMarkers:
+        """Return how the model writes thoughts at a place."""
+        return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +10,14 @@ from typing import Any
 
 from gym_text.errors import check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
-from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.best_first import find, search
-from gym_text_policies.backends.local.calls import Calls
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
-from gym_text_policies.backends.local.grammars import Grammars
-from gym_text_policies.backends.local.prefixes import Prefix, usual_room
-from gym_text_policies.backends.local.questions import Asked, Question
+from gym_text_policies.backends.local.prefixes import Prefix
+from gym_text_policies.backends.local.questions import Asked, Question, Questions
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thinking import ThoughtMarkers, thinking_place, with_budget
-from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
+from gym_text_policies.backends.local.thinking import thinking_place
 
 _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""
@@ -58,7 +52,7 @@ class TransformersBackend(Backend):
         name: The model's name in records, or all fields that identify it there.
         max_cached_tokens: About the most tokens whose keys and values are kept between calls; the least recently used are dropped
             first. By default they take a tenth of the memory of the machine or the GPU; the embedded model takes 46 kB for each
-            token, 23 kB in bfloat16. Episodes that run at once, with what their searches look at, should fit: else their prompts
+            token. Episodes that run at once, with what their searches look at, should fit: else their prompts
             are read again.
         optimise: Prepare the model for inference on a CPU, if that is faster. The caller cannot use the model afterwards.
         weights: What identifies the weights, so that the way of reading is compared only once: see `exact_prefixes`.
@@ -79,20 +73,14 @@ class TransformersBackend(Backend):
     ) -> None:
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
-        self._tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
-        self._place = format_of(tokenizer).place
-        self._end, ends = end_of_turn(tokenizer), getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        self._stops = stops(tokenizer, ends)
-        # no function that this object keeps may know it: the model would not be released where it has to be
-        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops(tokenizer, ends, place)))
+        ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        self._questions = Questions(tokenizer, window_of(model.config), str(self._identity["model"]), ends)
         self._thoughts = thinking_place(format_of(tokenizer))
-        self._window = window_of(model.config)
-        room = usual_room(model) if max_cached_tokens is None else check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
-        self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise, weights=weights)
+        if max_cached_tokens is not None:
+            check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
+        self._prefixes = exact_prefixes(model.eval(), max_cached_tokens, optimise=optimise, weights=weights)
         self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
-        self._grammars = Grammars(tokenizer, lambda text: len(tokens(text)))
-        self._calls = Calls(tokenizer, self._grammars)
         self._answered: OrderedDict[Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -118,7 +106,7 @@ class TransformersBackend(Backend):
             PolicyError: If a prompt is longer than the model's window even without its earlier turns.
         """
         with self._lock:  # the tokenizer has a state, too
-            questions = [self._question(request) for request in requests]
+            questions = [self._questions.of(request) for request in requests]
             new = [question for question in dict.fromkeys(questions) if question not in self._answered]
             fresh = dict(zip(new, self._compute(new), strict=True))
             self._answered.update(fresh)
@@ -135,28 +123,11 @@ class TransformersBackend(Backend):
     def count(self, text: str) -> int:
         """Return the number of tokens of a text by itself."""
         with self._lock:
-            return len(self._tokens(text))
+            return len(self._questions.tokens(text))
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text by itself."""
-        return list(self._tokens(text))
-
-    def _question(self, request: Request) -> Question:
-        calls = self._calls.form(request) if request.tool else None
-        place = calls.place if calls else self._place(request.think)
-        place, budget = with_budget(place, request.think_tokens, self._window)
-        room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
-        if budget:
-            room += budget + len(self._markers(place).ids(place.thought_open + place.thought_close))
-        prompt, turns_dropped = fitting_tokens(
-            self._tokenizer, request.messages, self._window - room, self._identity["model"], read=request.read, place=place
-        )
-        schema = self._grammars.bounded(request.schema, request.max_tokens) if request.schema else None
-        if request.choices is not None and not place.thinks:  # nothing is drawn
-            request = replace(request, temperature=0.0, seed=None, top_p=None, top_k=None, min_p=None)
-        seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
-        return Question(tuple(prompt), turns_dropped, schema, request, calls, place)
+        return list(self._questions.tokens(text))
 
     def _recall(self, question: Question) -> Answer:
         """Return the answer to a question that was answered before. All its tokens count as cached."""
@@ -182,7 +153,7 @@ class TransformersBackend(Backend):
         """Let the model think about several questions together, each until its thought ends or has its greatest length."""
         for each in asked:
             each.cached = self._prefixes.match(each.question.prompt)
-        watches = [self._markers(each.question.place).watch() for each in asked]
+        watches = [self._questions.markers(each.question.place).watch() for each in asked]
         prefixes = self._prefixes.open([each.question.prompt for each in asked]) if asked else []
         generations = [
             Generation(question.prompt, prefix, self._sampler(question), self._texts, watch, question.request.think_tokens or 0)
@@ -195,7 +166,7 @@ class TransformersBackend(Backend):
             if each.thought:
                 self._texts.remember(each.question.prompt, each.thought.tokens)
             else:  # the model has begun its answer; unless answers begin there, it answers anew where they do
-                each.opening = self._markers(each.question.place).ids(each.question.place.opening)
+                each.opening = self._questions.markers(each.question.place).ids(each.question.place.opening)
                 free = not (each.opening or each.question.schema or each.question.choices)
                 each.begun = tuple(generation.tokens) if free else ()
 
@@ -232,8 +203,8 @@ class TransformersBackend(Backend):
             Candidates.of(
                 prefix,
                 each.prompt,
-                [self._tokens(choice) for choice in each.question.choices],
-                self._end,
+                [self._questions.tokens(choice) for choice in each.question.choices],
+                self._questions.end,
             )
             for each, prefix in zip(asked, self._opened(asked), strict=True)
         ]
@@ -253,12 +224,12 @@ class TransformersBackend(Backend):
         request = question.request
         if request.probabilities or not self._prefixes.cuts_back:
             return False
-        return sum(len(self._tokens(choice)) for choice in question.choices) > _FEW_TOKENS
+        return sum(len(self._questions.tokens(choice)) for choice in question.choices) > _FEW_TOKENS
 
     def _find(self, asked: Sequence[Asked]) -> list[Answer]:
         """Find the most probable candidates of several questions, without the probabilities of the others."""
         searches = [
-            search(prefix, each.prompt, [self._tokens(choice) for choice in each.question.choices], self._end)
+            search(prefix, each.prompt, [self._questions.tokens(choice) for choice in each.question.choices], self._questions.end)
             for each, prefix in zip(asked, self._opened(asked), strict=True)
         ]
         answers = []
@@ -279,11 +250,12 @@ class TransformersBackend(Backend):
 
     def _generation(self, asked: Asked, prefix: Prefix) -> Generation:
         """Return the generation of an answer in words."""
-        question, generation, grammar, ends = asked.question, asked.generation, None, self._stops
+        question, generation, grammar, ends = asked.question, asked.generation, None, self._questions.stops
         if question.schema and question.calls:
-            grammar, ends = self._calls.matcher(question.calls, question.schema), frozenset([self._calls.end(question.calls)])
+            calls = self._questions.calls
+            grammar, ends = calls.matcher(question.calls, question.schema), frozenset([calls.end(question.calls)])
         elif question.schema:
-            grammar = self._grammars.of(question.schema)
+            grammar = self._questions.grammars.of(question.schema)
         until, most = (lambda tokens: tokens[-1] in ends), question.request.max_tokens
         if generation is None:
             generation = Generation(asked.prompt, prefix, self._sampler(question), self._texts, until, most)
@@ -299,15 +271,12 @@ class TransformersBackend(Backend):
         words = tokens[:-1] if generation.ended else tokens
         text = self._tokenizer.decode(words, skip_special_tokens=True)
         if asked.question.calls:
-            text, called = "", self._calls.arguments(asked.question.calls, asked.question.schema or "", tokens)
+            text, called = "", self._questions.calls.arguments(asked.question.calls, asked.question.schema or "", tokens)
         elif self._thoughts and not asked.question.schema:
-            text, closed = self._markers(self._thoughts).answer(words, text)
+            text, closed = self._questions.markers(self._thoughts).answer(words, text)
             finish = finish if closed else "length"
         answers = {called or text: (tokens, generation.sampler.log_probs[asked.thought_tokens :])}
         return asked.answer(answers, text=text, arguments=called, finish=finish, tokens_out=len(tokens))
-
-    def _markers(self, place: Place) -> ThoughtMarkers:
-        return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash
 
     def _sampler(self, question: Question) -> Sampler:
         request = question.request

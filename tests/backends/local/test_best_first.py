@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, PolicyError, Turn, load_policy, rollout
+from gym_text_policies import LLMPolicy, PolicyError, Turn, load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local import transformers
 from gym_text_policies.backends.local.best_first import find, search
@@ -101,24 +101,6 @@ def test_a_search_takes_few_passes_where_the_model_prefers_nothing(small_model, 
 
 def make():
     return gym.make("BabyAIText-v0", task="goto", fold="train", expert="off", max_episode_steps=6)
-
-
-def test_a_policy_plays_the_same_without_probabilities():
-    episodes = []
-    for probabilities in (True, False):
-        policy = load_policy("smollm2", make(), mode="choose", strategy="chat", history="all", probabilities=probabilities)
-        episodes.append(list(rollout(make, policy, range(3), num_envs=3)))
-    for with_all, alone in zip(*episodes, strict=True):
-        assert [step.decision.action for step in alone.steps] == [step.decision.action for step in with_all.steps]
-        assert all(step.decision.probabilities is None and step.decision.completion is None for step in alone.steps)
-        assert all(step.decision.valid and step.decision.retries == 0 for step in alone.steps)
-    assert policy.config["probabilities"] is False
-
-
-def test_few_candidates_are_read_at_once(small_model, monkeypatch):
-    monkeypatch.undo()
-    (answer,) = TransformersBackend(*small_model, "m").answer([question("go left", "turn right", probabilities=False)])
-    assert answer.choice is None and answer.probabilities.keys() == {"go left", "turn right"}
 
 
 def test_an_only_action_is_certain(small_model):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from tool_templates import AS_JSON, AS_TEXT, THINKING, give
 
-from gym_text import UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.base import Request
@@ -68,7 +67,7 @@ def test_a_call_is_the_path_of_the_most_probable_tokens_among_the_calls(backends
         left = {name: list(answer.tokens[answer.arguments].said) for name in [called_action(answer.arguments)]}
         for name in NAMES[:3]:
             left[name] = template_tokens(tokenizer, calls.text(name))
-        left[NAMES[3]] = left.get(NAMES[3]) or backend._calls._tokens(calls, NAMES[3])
+        left[NAMES[3]] = left.get(NAMES[3]) or backend._questions.calls._tokens(calls, NAMES[3])
         said = []
         while len(left) > 1:
             with torch.inference_mode():
@@ -97,12 +96,6 @@ def test_any_text_can_be_the_argument_where_no_actions_are_listed(backends, temp
     assert len(set(texts)) > 2 and all(texts)
 
 
-def test_a_call_that_is_cut_is_no_call(backends):
-    backend, *_ = backends[AS_JSON]
-    (answer,) = backend.answer([request(max_tokens=5)])
-    assert (answer.arguments, answer.finish, answer.tokens_out) == (None, "length", 5)
-
-
 def test_a_thought_is_closed_before_the_call(backends):
     backend, *_ = backends[THINKING]
     answers = backend.answer([request(str(i), think=True, think_tokens=6, temperature=2.0, seed=i) for i in range(6)])
@@ -123,15 +116,6 @@ def test_a_chat_of_calls_beyond_the_window_loses_its_oldest_turns(backends, temp
     assert [message["role"] for message in left[:4]] == ["system", "user", "assistant", "tool"]
     place = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False).place
     assert answer.tokens_in == len(prompt_tokens(tokenizer, left, place))
-
-
-def test_a_chat_template_without_tools_is_refused(tiny_model):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModelForCausalLM, AutoTokenizer))
-    backend = TransformersBackend(model, tokenizer, "tiny")
-    with pytest.raises(UsageError, match="mode 'tool': expected a model whose chat template describes tools"):
-        backend.answer([request()])
 
 
 @BOTH

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from gym_text_policies.backends.base import Request
@@ -63,21 +62,3 @@ def test_what_was_answered_to_other_prompts_is_drafted_first():
     for _ in range(5000):
         earlier.remember([1, 2, 3], [4, 5, 6, 0])
     assert len(earlier) < 20_020 and PromptLookup([1, 2, 3], earlier).draft(2) == [4, 5]
-
-
-def test_drafts_are_runs_of_earlier_tokens():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        tokens = rng.integers(0, 4, size=rng.integers(1, 30)).tolist()
-        lookup = PromptLookup(tokens[: len(tokens) // 2])
-        lookup.extend(tokens[len(tokens) // 2 :])
-        draft = lookup.draft(3)
-        places = [
-            place
-            for size in (3, 2, 1)
-            if size < len(tokens)
-            for place in range(len(tokens) - 1, size - 1, -1)
-            if tokens[place - size : place] == tokens[-size:]
-        ]
-        expected = tokens[places[0] : places[0] + 3] if places else []
-        assert draft[: len(expected)] == expected and len(draft) == (3 if places else 0)

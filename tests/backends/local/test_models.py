@@ -11,8 +11,6 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-import transformers as transformers_library
-from safetensors.torch import load_file, save_file
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
@@ -99,14 +97,9 @@ def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapte
     ("learnt", "message"),
     [
         ({"expert_share": 1}, "expected under 'asked' only how the model is asked .*; got expert_share"),
-        ({"noise": 0.1, "action_rate": 2}, "; got action_rate, noise"),
-        ({"between": "no-op"}, "; got between"),
         ({"model": "gold", "options": {"base_url": "http://127.0.0.1"}}, "; got model, options"),
-        ({"on_invalid": "retry", "temperature": 1}, "; got on_invalid, temperature"),
         ({"strategy": "few_shot"}, "expected a strategy without the expert's examples; got 'few_shot'"),
         ({"history": -1}, r"training\.json: history: expected an integer"),
-        ({"strategy": ["chat"]}, r"training\.json: strategy: expected a text"),
-        ({"with_reward": "yes"}, r"training\.json: with_reward: expected True or False"),
     ],
 )
 def test_a_model_s_own_record_sets_how_it_is_asked_and_nothing_else(adapter, embedded, learnt, message):
@@ -117,13 +110,6 @@ def test_a_model_s_own_record_sets_how_it_is_asked_and_nothing_else(adapter, emb
         trained_as(PolicyConfig(str(adapter)), str(adapter))
     asked(adapter)
     assert load_policy(str(adapter), gym.make("BabyAIText-v0"), expert_share=1.0).config["expert_share"] == 1, "the user may"
-
-
-@pytest.mark.parametrize("text", ['{"asked": [1]}', '{"asked": "chat"}', "[" * 100_000])
-def test_a_damaged_record_of_a_model_is_one_clear_sentence(adapter, text):
-    (adapter / "training.json").write_text(text)
-    with pytest.raises(UsageError, match=r"training\.json"):
-        load_policy(str(adapter), gym.make("BabyAIText-v0"))
 
 
 def test_the_record_of_an_adapter_names_its_base_and_its_weights(adapter, embedded):
@@ -169,13 +155,6 @@ def spoil_by_pickle(folder):
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
 
 
-def spoil_by_names(folder):
-    tensors = load_file(folder / "adapter_model.safetensors")
-    save_file(
-        {key.replace("layers.1.", "layers.7."): value for key, value in tensors.items()}, folder / "adapter_model.safetensors"
-    )
-
-
 def spoil_by_a_surplus(folder):
     change(folder, target_modules=["q_proj"])
 
@@ -185,10 +164,8 @@ def spoil_by_a_surplus(folder):
     [
         (spoil_by_cutting, r"expected a whole adapter_model\.safetensors; it is cut off or damaged"),
         (spoil_by_pickle, r"got adapter_model\.bin\. Pickles are never loaded"),
-        (spoil_by_names, "expected one that fits its base 'smollm2'; .*missing adapter keys"),
         (spoil_by_a_surplus, "expected one that fits its base 'smollm2'; .* have no place"),
         (lambda folder: change(folder, r=8), "expected one that fits its base 'smollm2'; .*size mismatch"),
-        (lambda folder: change(folder, base_model_name_or_path=None), "expected base_model_name_or_path"),
         (lambda folder: change(folder, base_model_name_or_path="/no/such/folder"), "expected one that can be loaded"),
         (lambda folder: change(folder, base_model_name_or_path=str(folder)), "expected a model as its base; got the adapter"),
         (lambda folder: (folder / "adapter_config.json").write_text("[]"), "expected a JSON object"),
@@ -234,12 +211,6 @@ def test_precision_and_place_are_part_of_what_identifies_a_model_except_for_the_
     assert load_backend("smollm2", device_map="auto").config["device_map"] == "auto"
 
 
-def test_a_model_in_bfloat16_gives_nearly_the_same_probabilities(embedded):
-    exact, rounded = (load_backend("smollm2", dtype=dtype, device="cpu").answer([REQUEST])[0] for dtype in ("float32", "bfloat16"))
-    differences = [abs(rounded.probabilities[choice] - exact.probabilities[choice]) for choice in REQUEST.choices]
-    assert 0 < max(differences) < 0.02
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -254,14 +225,7 @@ def test_a_precision_or_place_that_cannot_be_had_is_one_clear_sentence(embedded,
         load_backend("smollm2", **options)
 
 
-def test_an_encoder_decoder_model_is_refused_before_its_weights_are_read(small_model, tmp_path):
-    small_model[1].save_pretrained(tmp_path)
-    transformers_library.T5Config().save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="expected a causal language model; it has an encoder and a decoder"):
-        load_backend(str(tmp_path))
-
-
-@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+@pytest.mark.parametrize("key", ["attn_implementation", "experts_implementation"])
 def test_a_model_whose_configuration_names_code_is_refused_before_it_is_fetched(base, tmp_path, key):
     folder = shutil.copytree(base, tmp_path / "theirs")
     config = json.loads((folder / "config.json").read_text())
@@ -348,17 +312,6 @@ def test_a_moved_copy_of_a_model_is_the_same_model(base, adapter, tmp_path):
     assert (key_of(tmp_path / "moved"), key_of(tmp_path / "moved", noise=0.5)) == keys[::2]
 
 
-def test_other_weights_of_an_adapter_s_base_are_another_model(base, adapter, tmp_path):
-    folder = shutil.copytree(base, tmp_path / "model")
-    change(adapter, base_model_name_or_path=str(folder))
-    keys = [key_of(adapter)]
-    weights_changed(folder)
-    keys.append(key_of(adapter))
-    assert keys[0] != keys[1]
-    (adapter / "tokenizer_config.json").write_text("{}")
-    assert key_of(adapter) == keys[1], "the tokenizer is the base's"
-
-
 def test_a_model_of_the_hub_is_known_by_its_commit(base, tmp_path, monkeypatch):
     hub = tmp_path / "models--someone--small"
     (hub / "refs").mkdir(parents=True)
@@ -414,7 +367,7 @@ def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, 
     assert models.Source.of(tiny_model).adapter == "", "a model's folder is a model's"
 
 
-@pytest.mark.parametrize("name", ["config.json", "adapter_config.json", "model.safetensors", "training.json"])
+@pytest.mark.parametrize("name", ["config.json", "training.json"])
 def test_a_model_with_a_pipe_in_its_folder_is_refused_and_hangs_nothing(tiny_model, tmp_path, name):
     folder = tmp_path / "theirs"
     shutil.copytree(tiny_model, folder)
@@ -422,14 +375,3 @@ def test_a_model_with_a_pipe_in_its_folder_is_refused_and_hangs_nothing(tiny_mod
     os.mkfifo(folder / name)
     with pytest.raises(UsageError, match="regular file; it is"):
         load_backend(str(folder))
-
-
-def test_an_adapter_of_nan_is_refused_in_one_sentence(tiny_model, tmp_path):
-    save_adapter(add_lora(load_base(tiny_model)[0]), tmp_path / "adapter", {})
-    weights = load_file(tmp_path / "adapter/adapter_model.safetensors")
-    weights[next(iter(weights))][0, 0] = float("nan")
-    save_file(weights, tmp_path / "adapter/adapter_model.safetensors")
-    with pytest.raises(UsageError, match="1 weights are NaN or infinite, such as base_model"):
-        load_backend(str(tmp_path / "adapter"))
-    with pytest.raises(UsageError, match="expected finite weights; some are NaN or infinite"):
-        add_lora(load_base(tiny_model)[0], adapter=tmp_path / "adapter")

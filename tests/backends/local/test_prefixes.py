@@ -33,18 +33,6 @@ def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
         assert prefixes.match([8] * 39 + [1]) == 39
 
 
-def test_a_prompt_that_comes_again_takes_no_copy(small_model):
-    prefixes = PackedPrefixes(small_model[0], 600)
-    (prefix,) = prefixes.open([(7,) * 50])
-    branch = Branch.line(prefix, [7] * 50, [])
-    prefixes.compute([branch])
-    branch.keep(50)
-    (again,) = prefixes.open([(7,) * 50])
-    assert again is prefix and again.tokens == [7] * 49
-    first, second = prefixes.open([(7,) * 50, (7,) * 50])
-    assert first is prefix and second is not prefix and second.tokens == [7] * 49
-
-
 def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model):
     prefixes = PackedPrefixes(small_model[0], 600)
     for number in range(10):

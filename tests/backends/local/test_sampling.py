@@ -9,9 +9,9 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 from gym_text_policies.backends.local.sampling import Draw, Sampler
 
 LIMITS = [
-    *({"top_k": number} for number in (1, 7, 1000)),
-    *({"top_p": share} for share in (0.05, 0.5, 0.9, 1.0)),
-    *({"min_p": share} for share in (0.01, 0.3, 1.0)),
+    *({"top_k": number} for number in (1, 1000)),
+    *({"top_p": share} for share in (0.05, 0.9)),
+    {"min_p": 0.3},
     {"top_k": 40, "top_p": 0.8, "min_p": 0.1},
 ]
 WARPERS = {"top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper, "min_p": MinPLogitsWarper}
@@ -22,9 +22,8 @@ def logits_of(seed):
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_limits_leave_the_tokens_and_the_probabilities_that_transformers_leaves(limits, temperature):
-    for seed in range(20):
+def test_limits_leave_the_tokens_and_the_probabilities_that_transformers_leaves(limits, temperature=0.7):
+    for seed in range(5):
         expected = TemperatureLogitsWarper(temperature)(None, logits_of(seed)[None])
         for name, value in limits.items():
             expected = WARPERS[name](value)(None, expected)

@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from gym_text import UsageError
 from gym_text.babyai.env import BABYAI_SPEC
-from gym_text_policies import LLMPolicy, PolicyError, load_policy, rollout
+from gym_text_policies import LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.loading import load_transformers
-from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.prefixes import Branch
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec
@@ -95,15 +91,6 @@ def test_choose_equals_brute_force_alone_in_a_batch_and_with_a_warm_cache(model,
     assert warm[0].tokens_cached == warm[0].tokens_in, "a question that was answered is not computed again"
 
 
-def test_the_embedded_model_predicts_as_its_module_does(model):
-    text = model[1](SYSTEM["content"] * 3, return_tensors="pt")["input_ids"][0].tolist()
-    logits = []
-    for network in (model[0], load_transformers("smollm2")._prefixes._model):
-        prefixes = PackedPrefixes(network, 1000)
-        logits += prefixes.compute([Branch.line(prefixes.open([tuple(text)])[0], text, range(len(text)))])
-    assert float((logits[1] - logits[0]).abs().max() / logits[0].abs().max()) < 1e-5
-
-
 def test_text_equals_plain_greedy_generation(model, backend):
     network, tokenizer = model
     requests = [question("What is the capital of France?", max_tokens=12), question("Say hello.", max_tokens=5), *REQUESTS[:2]]
@@ -116,12 +103,6 @@ def test_text_equals_plain_greedy_generation(model, backend):
         assert answer.text == tokenizer.decode(output, skip_special_tokens=True)
         assert answer.tokens_out == len(output)
     assert answers[0].tokens_out < 12, "the end of turn ends an answer"
-
-
-def test_an_answer_says_whether_it_was_cut(model, backend):
-    whole, cut = backend.answer([question("Say hi.", max_tokens=60), question("Say hi.", max_tokens=2)])
-    assert (whole.finish, cut.finish) == ("stop", "length") and whole.text.startswith(cut.text)
-    assert backend.count("take red apple") == len(model[1]("take red apple")["input_ids"])
 
 
 def test_json_answers_are_of_their_schema_alone_and_in_a_batch(small_model, small_backend):
@@ -141,12 +122,6 @@ def test_drawn_answers_depend_on_their_seed_alone(small_model, small_backend):
     assert texts[2] == TransformersBackend(*small_model, "fresh").answer(requests[2:3])[0].text
     unseeded = [small_backend.answer([question("Tell me a word.", temperature=1.5, max_tokens=6)])[0].text for _ in range(6)]
     assert len(set(unseeded)) > 1
-
-
-def test_the_shared_beginning_is_computed_once(backend):
-    backend.answer([question("one", "yes", "no"), question("two", "yes", "no")])
-    third = backend.answer([question("three", "yes", "no")])[0]
-    assert third.tokens_cached >= 10
 
 
 def test_episodes_that_do_not_fit_together_do_not_push_each_other_out_one_after_the_other(small_model):
@@ -193,8 +168,3 @@ def test_a_fused_model_answers_as_before(small_model):
     )
     assert one[0].text == other[0].text
     assert one[1].probabilities == pytest.approx(other[1].probabilities, abs=1e-4)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"config\.json"):
-        load_policy(str(tmp_path), gym.make("BabyAIText-v0"))
