@@ -37,9 +37,7 @@ def fast_types() -> frozenset[torch.dtype]:
 def optimise_for_cpu(model: Any) -> Any:
     """Return a model for inference alone, on a CPU with the linear layers of oneDNN; elsewhere nothing is changed.
 
-    Of a model in bfloat16 only the products of these layers stay in bfloat16. States, norms, attention and logits are in float32:
-    the 8 bits of bfloat16 would round probabilities by several percent. Where other matrices than embeddings remain, such as those
-    of experts, the model keeps its precision, and the logits alone are in float32.
+    In bfloat16 the logits are computed in float32: the 8 bits of bfloat16 would round probabilities by several percent.
 
     Args:
         model: A model of transformers in evaluation mode. The caller cannot use it afterwards: the result is the same object.
@@ -50,9 +48,7 @@ def optimise_for_cpu(model: Any) -> Any:
             for name, layer in list(module.named_children()):
                 if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype in fast_types():
                     setattr(module, name, FusedLinear(layer, torch.float32 if layer is head else layer.weight.dtype))
-        others = [weight for module in model.modules() if type(module) is not nn.Embedding for weight in module.parameters(False)]
-        fused = any(isinstance(module, FusedLinear) for module in model.modules())
-        return model.float() if fused and all(weight.dim() < 2 for weight in others) else model
+    return model
 
 
 class FusedLinear(nn.Module):
@@ -81,12 +77,11 @@ class FusedLinear(nn.Module):
         return weight
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs @ weight.T + bias, of shape (…, out_features), in the inputs' precision, or float32 where the product is.
+        """Return inputs @ weight.T + bias, of shape (…, out_features).
 
         Args:
             inputs: Of shape (…, in_features).
         """
-        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs.to(self._dtype), self._weight[0], self.bias, "none", [], ""
-        )
-        return outputs.to(torch.promote_types(inputs.dtype, self._dtype))
+        product, own_inputs = torch.ops.mkldnn._linear_pointwise, inputs.to(self._dtype)
+        outputs: torch.Tensor = product(own_inputs, self._weight[0], self.bias, "none", [], "")
+        return outputs
