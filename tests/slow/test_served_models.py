@@ -3,16 +3,14 @@
 import contextlib
 import json
 
-import gymnasium as gym
 import pytest
-from provider_server import Fault, ProviderServer, running
+from provider_server import ProviderServer, running
 from serving import serving
 
-from gym_text import UsageError
-from gym_text_policies import LLMPolicy, PolicyError, rollout
+from gym_text_policies import PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.policy import text_spec
+from gym_text_policies.environments import environment_maker
 
 MESSAGES = ({"role": "system", "content": "You play a game."}, {"role": "user", "content": "You see a red ball. What do you do?"})
 
@@ -54,25 +52,6 @@ def test_a_served_model_compares_letters(openai):
     assert len(openai.answer([Request(MESSAGES, tuple(map(str, range(26))))])[0].probabilities) == 26
     with pytest.raises(PolicyError, match="26 choices; got 27"):
         openai.answer([Request(MESSAGES, tuple(map(str, range(27))))])
-
-
-def test_what_a_server_does_not_have_is_said(served, tiny_model, openai):
-    backend = load_backend(f"openai:{tiny_model}", base_url=f"{served}/v1")
-    with contextlib.closing(backend), pytest.raises(PolicyError, match=r"HTTP 40.*Mode 'json'"):
-        backend.answer([Request(MESSAGES, ("yes", "no"))])
-    backend = load_backend("openai:another", base_url=f"{served}/v1", retries=0)
-    with contextlib.closing(backend), pytest.raises(PolicyError, match="HTTP"):
-        backend.answer([Request(MESSAGES)])
-
-
-def test_episodes_are_played_by_a_served_model(openai):
-    def make():
-        return gym.make("BabyAIText-v0", expert="off", max_episode_steps=2)
-
-    policy = LLMPolicy(openai, text_spec(make()), max_tokens=4)
-    (episode,) = rollout(make, policy, [0], num_envs=1)
-    assert (episode.length, episode.error) == (2, None)
-    assert all(step.decision.tokens_in > 0 and step.decision.seconds > 0 for step in episode.steps)
 
 
 def test_ollamas_client_chats_through_a_proxy(served, tiny_model, tmp_path, local_answer):
@@ -147,52 +126,10 @@ def test_tensorzero_takes_a_schema_for_a_function_of_type_json(gateway):
     assert (body["temperature"], body["seed"]) == (0.5, 1)
 
 
-def test_tensorzero_errors_end_the_episode(gateway):
-    with running(ProviderServer()) as server:
-        server.faults.extend([Fault(500, "oops")] * 2)
-        with pytest.raises(PolicyError, match=r"oops.*\(2 tries\)"):
-            gateway("play::one", server.url, "m", retries=1).answer([Request(MESSAGES)])
-        with pytest.raises(PolicyError, match=r"HTTP 404.*Unknown variant"):
-            gateway("play::none", server.url, "m").answer([Request(MESSAGES)])
-
-
-def episode_with(reference):
-    """Return a short episode whose decisions came from the gateway's episode `reference`."""
-    env = gym.make("BabyAIText-v0", expert="off", max_episode_steps=2)
-    (episode,) = rollout(lambda: env, LLMPolicy(load_backend("scripted:turn left"), text_spec(env)), [0])
-    for step in episode.steps:
-        object.__setattr__(step.decision, "reference", reference)
-    return episode
-
-
-def test_feedback_reports_return_and_progression(monkeypatch):
-    monkeypatch.delenv("TENSORZERO_API_KEY", raising=False)
-    with running(ProviderServer()) as server, contextlib.ExitStack() as stack:
-        backend = stack.enter_context(contextlib.closing(load_backend("tensorzero:play", base_url=server.url, retries=1)))
-        reference = backend.answer([Request(MESSAGES, episode="7")])[0].reference
-        server.faults.append(Fault(500, "oops"))
-        backend.feedback(episode_with(reference))
-        with pytest.raises(UsageError, match="without a TensorZero episode id"):
-            backend.feedback(episode_with(None))
-    sent = [(body["metric_name"], body["value"], body["episode_id"]) for path, _, body in server.requests if path == "/feedback"]
-    assert sent == [("episode_return", 0.0, reference)] * 2 + [("progression", 0.0, reference)]
-
-
 def test_a_gateway_without_its_database_refuses_feedback_clearly(gateway):
-    with running(ProviderServer()) as server:
+    make = environment_maker("BabyAIText-v0?max_episode_steps=2")
+    with running(ProviderServer()) as server, make() as env:
         backend = gateway("play", server.url, "m")
-        reference = backend.answer([Request(MESSAGES, episode="0")])[0].reference
+        (episode,) = rollout(make, load_policy(backend, env), [0], num_envs=1)
         with pytest.raises(PolicyError, match=r"HTTP 400.*observability"):
-            backend.feedback(episode_with(reference))
-
-
-def test_a_gateway_needs_a_configuration_or_an_address(tmp_path):
-    broken = tmp_path / "tensorzero.toml"
-    broken.write_text("functions = 3")
-    for options, message in [
-        ({}, "got both or neither"),
-        ({"config_file": "no.toml"}, "no file"),
-        ({"config_file": broken}, "config"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            load_backend("tensorzero:play", **options)
+            backend.feedback(episode)

@@ -6,7 +6,6 @@ import pickle
 import sqlite3
 import subprocess
 import sys
-import threading
 from dataclasses import asdict, replace
 
 import pytest
@@ -18,7 +17,6 @@ from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.answer_cache import _TABLE, AnswerCache, request_key
 from gym_text_policies.records import Tokens
-from gym_text_policies.run.experiment_folder import run_experiment
 
 ANSWER = Answer("go north", finish="stop", tokens_in=30, tokens_out=3, cost=0.5, reference="e7")
 THOUGHT = Answer("go", reasoning="A wall.", finish="stop", tokens_in=9, tokens_out=8, tokens_reasoning=6, thought_cut=True)
@@ -147,20 +145,6 @@ def test_servers_that_say_nothing_or_have_different_weights_are_refused(server, 
         _ = backend_of(server, base_url="http://127.0.0.1:9/v1", identify_weights=True).config
 
 
-def test_a_run_goes_on_at_another_address_of_a_named_server(server, tmp_path):
-    def run(at, **options):
-        agent = {"model": "openai:m", "mode": "choose", "options": {"base_url": f"{at.url}/v1", **options}}
-        environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
-        experiment = {"parent": str(tmp_path), "name": options.get("server", "unnamed"), "episodes": 2, "verbose": False}
-        run_experiment({"agent": agent, "environment": environment, "experiment": experiment})
-
-    with running(ProviderServer()) as moved:
-        run(server, server="lab")
-        assert len(server.requests) > 0
-        run(moved, server="lab")
-        assert not moved.requests, "all is found"
-
-
 def test_several_processes_write_at_the_same_time(tmp_path):
     script = (
         "import sys; from gym_text_policies.backends.base import Answer\n"
@@ -171,26 +155,6 @@ def test_several_processes_write_at_the_same_time(tmp_path):
     runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name]) for name in "ab"]
     assert [run.wait(120) for run in runs] == [0, 0]
     assert not any(get(tmp_path, f"{name} {i}")[1] for name in "ab" for i in (0, 29))
-
-
-def test_threads_share_one_cache(tmp_path):
-    cache, failed = AnswerCache(tmp_path), []
-
-    def work(number):
-        try:
-            for i in range(40):
-                text = f"{number} {i}"
-                assert cache.get(text, lambda text=text: Answer(text, tokens_in=1)).text == text
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    cache.close()
-    assert failed == []
 
 
 RECORD = asdict(ANSWER)

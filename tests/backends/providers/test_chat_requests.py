@@ -3,7 +3,6 @@
 import contextlib
 import json
 
-import gymnasium as gym
 import pytest
 from provider_server import Fault, running
 from thinking_server import ThinkingServer
@@ -17,7 +16,6 @@ from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.prompts.tools import argument_schema, tool_function
 
 SCHEMA = {
     "type": "object",
@@ -290,73 +288,3 @@ def test_a_server_that_knows_neither_name_of_the_limit_is_not_asked_for_ever():
     body = {"messages": list(CHAT), "max_tokens": 5}
     for name in ("max_tokens", "max_completion_tokens"):
         assert settings.learn(CallError.of_status(400, f"unknown field {name}"), settings.fit(body), None) == (name == "max_tokens")
-
-
-GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
-BOTH = pytest.mark.parametrize("provider", ["openai", "ollama"])
-
-
-def tool_request(names=("go left", "go right")):
-    with gym.make("BabyAIText-v0") as env:
-        spec = env.get_wrapper_attr("text_spec")
-    return Request(({"role": "user", "content": "A wall."},), schema=argument_schema(spec, names), tool=tool_function(spec))
-
-
-@BOTH
-def test_an_episode_of_calls_is_a_chat_that_the_client_and_the_server_accept(server, backend_of, provider):
-    make = environment_maker(GOTO, fold="train")
-    with make() as env:
-        policy = load_policy(backend_of(server, provider), env, mode="tool")
-    server.text = "yes"
-    policy.check()
-    server.text = "turn left"
-    (episode,) = rollout(make, policy, [3])
-    assert episode.error is None and server.refusal is None and episode.invalid == 0
-    assert [step.decision.action for step in episode.steps] == ["turn left"] * 3
-    assert episode.steps[0].decision.completion == '{"action": "turn left"}' and episode.steps[0].decision.finish is None
-    _, _, body = server.requests[-1]
-    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "assistant", "tool"]
-    assert body["messages"][2]["tool_calls"][0]["function"]["name"] == "act" and "call" not in body["messages"][2]
-    assert not {"response_format", "format"} & {name for name, value in body.items() if value is not None}
-
-
-@BOTH
-def test_the_argument_can_only_be_what_is_valid_now_and_words_are_no_call(server, backend_of, provider):
-    server.text = "I go left, I think"
-    (answer,) = backend_of(server, provider).answer([tool_request(("open door", "wait"))])
-    assert (answer.arguments, answer.text) == (None, "I go left, I think")
-    (tool,) = server.requests[-1][2]["tools"]
-    assert tool["function"]["parameters"]["properties"]["action"]["enum"] == ["open door", "wait"]
-    assert tool["function"]["name"] == "act" and "return" not in tool["function"]
-    with pytest.raises(UsageError, match=r"expected a model that calls tools; asked before the run, .* said 'I go left"):
-        backend_of(server, provider).check(tool_request())
-
-
-def test_a_server_with_openais_protocol_has_to_let_the_model_call_once(server, backend_of):
-    server.text = "go right"
-    server.faults += [None, Fault(400, json.dumps({"error": {"message": "Unsupported parameter: 'parallel_tool_calls'"}}))]
-    backend = backend_of(server)
-    for _ in range(2):
-        assert backend.answer([tool_request()])[0].arguments == '{"action": "go right"}'
-    first, *_, last = (body for _, _, body in server.requests)
-    assert (first["tool_choice"], first["parallel_tool_calls"]) == ("required", False)
-    assert first["tools"][0]["function"]["strict"] and "parallel_tool_calls" not in last
-    with pytest.raises(UsageError, match="tool: expected none"):
-        backend_of(server, "tensorzero").answer([tool_request()])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (('{"action": "go left"}',), '{"action": "go left"}'),
-        (('{"action": "go left"}', '{"action": "go right"}'), None),
-        (("{",), "{"),
-    ],
-)
-def test_one_call_is_an_answer_and_several_are_none(server, backend_of, arguments, expected):
-    calls = [{"id": str(i), "type": "function", "function": {"name": "act", "arguments": text}} for i, text in enumerate(arguments)]
-    message = {"role": "assistant", "content": None, "tool_calls": calls}
-    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
-    server.faults.append(Fault(200, json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})))
-    (answer,) = backend_of(server).answer([tool_request()])
-    assert (answer.arguments, answer.text, answer.finish) == (expected, "", "stop")

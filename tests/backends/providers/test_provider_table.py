@@ -1,6 +1,5 @@
 """One row of the table makes a provider known to commands, files, help and errors."""
 
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -11,7 +10,7 @@ from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.provider_table import PROVIDERS, Provider, model_names, prefixes
+from gym_text_policies.backends.provider_table import PROVIDERS, Provider
 from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.run.experiment import explain_keys
 from gym_text_policies.settings.yaml_nodes import parse_yaml
@@ -88,12 +87,3 @@ def test_each_row_names_a_backend_and_an_extra_that_exist(name):
     assert issubclass(row.load(), Backend)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert not row.extra or row.extra in extras
-
-
-def test_the_documentation_has_each_provider():
-    page, strategies = ((ROOT / "docs" / name).read_text("utf-8") for name in ("providers.md", "strategies.md"))
-    rows = {name for name, row in PROVIDERS.items() if row.extra}
-    assert set(re.findall(r"^\| `(\w+):`", page, re.M)) == rows
-    assert all(f"`{PROVIDERS[name].key_variable}`" in page for name in rows)
-    assert all(f"`{name}:{PROVIDERS[name].models}`" in strategies for name in rows)
-    assert {f"{name}:{PROVIDERS[name].models}" for name in rows} <= set(model_names()) and set(PROVIDERS) < set(prefixes())
