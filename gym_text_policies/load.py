@@ -21,7 +21,7 @@ from gym_text_policies.policies.examples import FewShot, Retrieval, gold_example
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policies.lookahead import LookAhead
 from gym_text_policies.policies.mixed import MixedPolicy
-from gym_text_policies.policies.searched import load_searched
+from gym_text_policies.policies.parametric import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
 from gym_text_policies.policies.tree_search import SearchSettings
 from gym_text_policies.policies.user_policies import load_own

@@ -101,14 +101,14 @@ class Decision:
     probability_kind: str | None = None
     """What the probabilities mean; see `Answer.probability_kind`."""
     visits: Mapping[str, int] | None = None
-    """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior. In a drawn
-    world a plan counts as all simulations there."""
+    """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior. If it searches in
+    several copies of the game (`worlds`), a copy in which it has found a plan counts all of them for the plan's first action."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score; the greatest worth if the
-    policy looks ahead by best_of_n or beam."""
+    policy looks ahead by best_of_n."""
     plan: tuple[str, ...] = ()
-    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won; with drawn
-    worlds, in one of them."""
+    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won; with
+    `worlds`, in one of the copies."""
     model_calls: int = 0
     """Number of states about which a policy that looks ahead has asked its model; 0 for any other policy."""
     simulator_steps: int = 0

@@ -18,8 +18,8 @@ from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
-from gym_text_policies.policies.pictures import Pictures
 from gym_text_policies.policies.question import Question, Thinking
+from gym_text_policies.policies.seen_pictures import Pictures
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function

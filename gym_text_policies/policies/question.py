@@ -9,7 +9,7 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.answers import Reason
 from gym_text_policies.backends.base import Answer
-from gym_text_policies.policies.pictures import Seen
+from gym_text_policies.policies.seen_pictures import Seen
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn

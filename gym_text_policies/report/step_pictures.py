@@ -22,7 +22,7 @@ from gym_text.html import block, line
 from gym_text_policies.files.json_data import plain
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import is_regular, subfolder
-from gym_text_policies.policies.pictures import picture_digest
+from gym_text_policies.policies.seen_pictures import picture_digest
 from gym_text_policies.records import Episode
 from gym_text_policies.report.replay import replay
 from gym_text_policies.stored_environment import make_stored_environment, owner_of

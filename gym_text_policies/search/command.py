@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.search.config import SearchConfig
-from gym_text_policies.search.pictures import draw_all
-from gym_text_policies.search.records import Evaluation, Found
+from gym_text_policies.search.evaluations import Evaluation, Found
 from gym_text_policies.search.run import search
+from gym_text_policies.search.search_config import SearchConfig
+from gym_text_policies.search.search_plots import draw_all
 from gym_text_policies.terminal.bars import bar_class, is_watched
 
 

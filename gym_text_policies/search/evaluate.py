@@ -20,7 +20,7 @@ from gym_text.errors import EngineError
 from gym_text.vectorised import PlayTogether
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.environments import environment_maker, fold_arguments
-from gym_text_policies.policies.forms import Form, form_of
+from gym_text_policies.policies.parametric import Form, form_of
 
 _AT_ONCE = 64
 """Number of policies that are rolled out together if the environment plays all rollouts in one computation."""

@@ -12,11 +12,11 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
-from gym_text_policies.policies.forms import Form, Parameter
+from gym_text_policies.policies.parametric import Form, Parameter
 from gym_text_policies.records import Message
+from gym_text_policies.search.evaluations import Evaluation, Proposal, best
 from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
-from gym_text_policies.search.records import Evaluation, Proposal, best
 
 _REASKS = 3
 """How often the model is asked again after an unusable answer, before a random proposal replaces it."""

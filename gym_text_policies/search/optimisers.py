@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.policies.forms import Form
-from gym_text_policies.search.records import Evaluation, Proposal, best
+from gym_text_policies.policies.parametric import Form
+from gym_text_policies.search.evaluations import Evaluation, Proposal, best
 
 _STREAMS = ("random", "cma", "gp", "model", "fallback")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gym_text_policies.policies.forms import Parameter
+from gym_text_policies.policies.parametric import Parameter
 from gym_text_policies.policies.parsing import NUMBER, numbers_in
-from gym_text_policies.search.records import Evaluation
+from gym_text_policies.search.evaluations import Evaluation
 
 _NUMBER = NUMBER.pattern
 

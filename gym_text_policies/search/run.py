@@ -14,9 +14,9 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import replacing, subfolder
-from gym_text_policies.policies.searched import policy_record
-from gym_text_policies.search.config import SearchConfig
+from gym_text_policies.policies.parametric import policy_record
 from gym_text_policies.search.evaluate import Evaluator, Rollout
+from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Found, best, summarise
 from gym_text_policies.search.model import ModelOptimiser
 from gym_text_policies.search.optimisers import (
     CmaOptimiser,
@@ -26,7 +26,7 @@ from gym_text_policies.search.optimisers import (
     SequentialOptimiser,
     ZeroOptimiser,
 )
-from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, best, summarise
+from gym_text_policies.search.search_config import SearchConfig
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with this evaluation and the best so far."""

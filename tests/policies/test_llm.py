@@ -10,8 +10,7 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Answer, Backend
-from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.policy import tempered, text_spec
+from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Turn
 
 BABY = "BabyAIText-v0"
@@ -60,32 +59,16 @@ def test_random_replacements_depend_on_the_seed_and_on_nothing_else():
     assert actions(1, 0) == actions(4, 0) != actions(4, 1)
 
 
-def test_choose_takes_the_most_probable_action():
-    policy = policy_that_says("pick up", mode="choose")
-    (episode,) = rollout(short_baby, policy, [0])
-    assert {step.decision.action for step in episode.steps} == {"pick up"}
-    assert episode.steps[0].decision.probabilities["pick up"] == 1.0
-    assert episode.steps[0].decision.completion is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "chose"}, "Did you mean 'choose'"),
-        ({"strategy": "zero"}, "zero_shot"),
         ({"on_invalid": "play"}, "text actions"),
         ({"on_invalid": "turn lft"}, "Did you mean 'turn left'"),
-        ({"max_tokens": 0}, "max_tokens: expected an integer from 1"),
     ],
 )
 def test_wrong_settings_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         policy_that_says("drop", **options)
-
-
-def test_an_unknown_option_is_named():
-    with pytest.raises(UsageError, match=r"temprature.*Options: strategy, history"):
-        load_policy(ScriptedBackend(["drop"]), short_baby(), temprature=1)
 
 
 def test_a_policys_configuration_says_what_it_is():
@@ -187,11 +170,6 @@ def test_one_possible_action_needs_no_question():
     assert policy(obs) == "look around" and not asked
 
 
-def test_a_temperature_near_0_draws_the_most_probable():
-    assert tempered([0.3, 0.4, 0.3], 0.001) == pytest.approx([0, 1, 0])
-    assert tempered([0.3, 0.3, 0.2, 0.2], 1e-9) == pytest.approx([0.5, 0.5, 0, 0])
-
-
 def test_drawn_choices_follow_the_temperature():
     class Even(ScriptedBackend):
         def answer(self, requests):
@@ -202,7 +180,7 @@ def test_drawn_choices_follow_the_temperature():
         obs = gym.make(BABY).reset(seed=0)[0]
         return sum(policy(obs) == 4 for _ in range(400))
 
-    assert counts(0.0) == 400
+    assert counts(0.0) == 400 == counts(1e-9)
     assert 250 <= counts(1.0) <= 310
     assert counts(100.0) < 110
 
@@ -250,31 +228,6 @@ def decided(backend, env, obs, **options):
     return LLMPolicy(backend, text_spec(env), **options).decide([Turn(obs, np.random.default_rng(0))])[0]
 
 
-def paints():
-    """Return ScienceWorld where cups of several colours stand, and what is observed there."""
-    env = gym.make("ScienceWorldText-v0", task="chemistry-mix-paint-secondary-color", fold="train")
-    obs, info = env.reset(seed=0)
-    for action in info["gold_path"][:4]:
-        obs, *_ = env.step(action)
-    assert "pour wood cup containing yellow paint into jug" in obs["valid_actions"]
-    return env, obs
-
-
-def test_a_long_name_that_is_cut_plays_no_other_action_and_is_not_cut_by_default():
-    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(smollm2_folder())
-    env, obs = paints()
-    lost = 0
-    for name in obs["valid_actions"][::4]:
-        backend = Ending(name, tokenizer=tokenizer)
-        assert decided(backend, env, obs).action == name
-        assert backend.most[0] >= max(map(backend.count, obs["valid_actions"]))
-        for most in range(2, backend.count(name) + 1, 2):
-            decision = decided(backend, env, obs, max_tokens=most, on_invalid="look around")
-            assert decision.action == name or (not decision.valid and decision.finish == "length")
-            lost += not decision.valid
-    assert lost > 50
-
-
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_most_tokens_have_room_for_the_longest_name_unless_they_are_given(mode):
     env = gym.make("CookingWorldText-v0")
@@ -285,15 +238,6 @@ def test_most_tokens_have_room_for_the_longest_name_unless_they_are_given(mode):
     with pytest.raises(PolicyError, match=r"\(cut\)"):
         decided(Ending(said), env, obs, mode=mode, max_tokens=40)
     assert LLMPolicy(Ending(said), text_spec(env), mode=mode).config["max_tokens"] == (16 if mode == "text" else 60)
-
-
-@pytest.mark.parametrize("finish", ["refusal", "content_filter"])
-@pytest.mark.parametrize("mode", ["text", "json"])
-def test_a_refusal_that_names_an_action_is_unusable(finish, mode):
-    env = gym.make(BABY)
-    backend = Ending('I cannot say {"action": "turn left"}', finish)
-    decision = decided(backend, env, env.reset(seed=0)[0], mode=mode, on_invalid="drop")
-    assert (decision.action, decision.valid, decision.finish) == ("drop", False, finish)
 
 
 def test_a_cut_answer_in_a_game_of_any_words_is_played_as_it_is_and_counted():

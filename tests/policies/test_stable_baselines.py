@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import DQN, PPO
 
 from gym_text import UsageError
 from gym_text.wrappers import EncodeText, History
 from gym_text_policies import as_policy, load_policy, rollout
 from gym_text_policies.environments import make_environment
-from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Turn
 
 
@@ -35,9 +34,7 @@ def saved(algorithm, env, folder, policy="MultiInputPolicy", **arguments):
     ("algorithm", "make", "history", "arguments"),
     [
         (PPO, goto, 0, {"length": 64}),
-        (A2C, goto, 2, {"length": 300, "vocabulary": 512}),
         (DQN, goto, 3, {"unit": "byte", "length": 200, "name_length": 12}),
-        (MaskablePPO, kitchen, 0, {"name_length": 7}),
         (MaskablePPO, kitchen, 2, {"length": 300, "names": False}),
     ],
 )
@@ -57,7 +54,7 @@ def test_a_file_plays_as_its_model_in_the_encoding_it_was_trained_on(algorithm, 
             obs, *_ = encoded.step(action)
 
 
-@pytest.mark.parametrize(("history", "arguments"), [(0, {"name_length": 7}), (2, {"length": 300, "names": False})])
+@pytest.mark.parametrize(("history", "arguments"), [(2, {"length": 300, "names": False})])
 def test_a_file_trained_on_indices_says_the_same_actions_where_the_game_takes_names(history, arguments, tmp_path):
     encoded = EncodeText(History(kitchen(), history) if history else kitchen(), **arguments)
     _, name = saved(MaskablePPO, encoded, tmp_path, n_steps=64)
@@ -99,9 +96,7 @@ def test_what_does_not_fit_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "make", "arguments", "own"),
     [
-        (PPO, goto, {"length": 64}, {"n_steps": 64}),
         (MaskablePPO, kitchen, {"name_length": 7}, {"n_steps": 64}),
-        (DQN, goto, {"length": 64}, {"buffer_size": 10}),
     ],
 )
 def test_drawn_play_depends_on_its_seed_and_on_no_neighbour(algorithm, make, arguments, own, tmp_path):
@@ -159,15 +154,3 @@ def test_an_object_with_predict_draws_where_it_is_asked_to():
     assert played(deterministic=True)[0].config == usual.config
     with pytest.raises(UsageError, match="deterministic: expected it for an object with stable-baselines3's predict alone"):
         as_policy(lambda obs: 0, goto(), deterministic=False)
-
-
-def test_only_policies_with_predict_take_the_setting_and_their_row_says_it():
-    for model in ("random", "smollm2"):
-        with pytest.raises(UsageError, match="expected no options; got deterministic"):
-            load_policy(model, goto(), deterministic=False)
-        assert PolicyConfig(model, deterministic=False).for_any().deterministic is None
-    drawn = PolicyConfig("sb3:ppo.zip", deterministic=False, mode="text")
-    assert drawn.for_any().to_json() == {"model": "sb3:ppo.zip", "deterministic": False}
-    assert drawn.label == "sb3:ppo.zip, drawn" and PolicyConfig("sb3:ppo.zip", deterministic=True).label == "sb3:ppo.zip"
-    with pytest.raises(UsageError, match="deterministic: expected True or False; got 0"):
-        PolicyConfig("sb3:ppo.zip", deterministic=0)

@@ -49,13 +49,11 @@ def decided(*answers, env_id=BABY, arguments=None, **settings):
         (Answer("turn left", reasoning="turn right", finish="stop"), None),
         (Answer("I would turn le", finish="length"), "cut"),
         (Answer("<think>I have to turn left"), "cut"),
-        (Answer("", reasoning="I have to turn left", finish="length"), "cut"),
         (Answer("", finish="stop"), "empty"),
         (Answer("<think>turn left</think>"), "empty"),
         (Answer("turn left or turn right", finish="stop"), "several actions"),
         (Answer("dance", finish="stop"), "no action"),
         (Answer("I cannot turn left.", finish="refusal"), "refusal"),
-        (Answer("turn left", finish="content_filter"), "refusal"),
     ],
 )
 @pytest.mark.parametrize("mode", ["text", "json"])
@@ -81,7 +79,6 @@ def test_words_in_place_of_a_call_are_no_call_and_two_objects_name_several_actio
         (Answer("<think>turn left"), "Think in fewer words"),
         (Answer("<think>turn left</think>"), "No answer followed your thought"),
         (Answer("dance", finish="stop"), "exactly one of these actions: turn left, turn right"),
-        (Answer("", finish="stop"), "exactly one of these actions"),
     ],
 )
 def test_the_reply_before_the_next_try_fits_the_reason(answer, reply):
@@ -103,13 +100,6 @@ def test_thoughts_are_recorded_apart_and_read_back():
     assert Episode.from_json(episode.to_json()) == episode
 
 
-def test_a_record_of_a_model_without_thoughts_has_no_new_keys():
-    env = gym.make(BABY, max_episode_steps=2)
-    (episode,) = rollout(lambda: env, LLMPolicy(Says(LEFT), text_spec(env)), [0])
-    assert set(episode.to_json()["steps"][0]["decision"]) == {"action", "messages", "completion", "seconds"}
-    assert not {"think", "think_tokens", "history_thoughts", "top_p", "top_k", "min_p"} & episode.policy.keys()
-
-
 def test_settings_of_thoughts_reach_the_model_and_the_identity_where_they_are_given():
     given = {"think": "low", "think_tokens": 30, "top_p": 0.9, "top_k": 20, "min_p": 0.05}
     env = gym.make(BABY)
@@ -122,8 +112,7 @@ def test_settings_of_thoughts_reach_the_model_and_the_identity_where_they_are_gi
 
 
 @pytest.mark.parametrize(("kept", "shown"), [("none", [None, None, None]), ("last", [None, None, "3"]), ("all", ["1", "2", "3"])])
-@pytest.mark.parametrize("own_words", [False, True])
-@pytest.mark.parametrize("mode", ["text", "tool"])
+@pytest.mark.parametrize(("own_words", "mode"), [(False, "text"), (True, "text"), (False, "tool")])
 def test_past_thoughts_are_shown_as_asked_and_are_never_the_models_words(kept, shown, own_words, mode):
     said = {"arguments": '{"action": "drop"}', "text": ""} if mode == "tool" else {"text": "I drop."}
     backend = Says(*(Answer(reasoning=f"{number}", finish="stop", **said) for number in (1, 2, 3, 4)))

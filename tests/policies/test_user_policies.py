@@ -89,29 +89,12 @@ def test_a_class_and_a_function_play_by_their_names(name, said, module):
         ("own_policies:Unfinished", "expected a class that implements config, decide; it does not"),
         ("own_policies:Demanding", r"expected a class that Demanding\(spec, seed=0\) makes; missing a required argument: 'size'"),
         ("own_policies:NoPolicy", "expected a subclass of Policy, a function or an object; got the class NoPolicy"),
-        ("own_policies:MODULE", "got 'MODULE'"),
         ("opnai:gpt5", "No module named 'opnai'. Call from the folder"),
     ],
 )
 def test_what_is_no_policy_is_named(name, message, module):
     with pytest.raises(UsageError, match=message):
         load_policy(name, make())
-
-
-def test_a_language_models_name_is_no_policy_of_ones_own():
-    asks = {"smollm2", "hf:someone/model", "openai:gpt", "ollama:llama3", "tensorzero:play", "scripted:left", "adapters/babyai-sft"}
-    assert all(PolicyConfig(name).asks_model for name in asks)
-    assert not any(PolicyConfig(name).asks_model for name in ("random", "sb3:ppo.zip", "runs/policy.json", "my.policies:Four"))
-
-
-def test_settings_of_language_models_are_refused(module):
-    with pytest.raises(UsageError, match="expected no options; got temperature"):
-        load_policy("own_policies:Four", make(), temperature=1.0)
-
-
-def test_a_function_given_in_person_is_told_of_as_policy():
-    with pytest.raises(UsageError, match=r"as_policy\(player, env\) makes a policy of a function"):
-        load_policy(lambda obs: 2, make())
 
 
 def test_strings_in_place_of_decisions_and_a_name_in_place_of_a_maker_are_said(module):
@@ -151,15 +134,6 @@ def test_weights_that_a_policy_names_in_its_config_are_part_of_what_identifies_i
     assert key() == before
     module.with_name("weights.bin").write_bytes(b"other")
     assert key() != before
-
-
-def test_they_are_collected_from(module):
-    words = ["collect", "--model", "own_policies:forward", "--environments", GOTO, "--episodes", "12"]
-    words += ["--folder", "data", "--threshold", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "gym_text_policies.cli", *words], cwd=module.parent, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0 and "rows with" in done.stdout, done.stderr
 
 
 def test_a_misspelt_name_is_told_of_what_may_play_and_not_of_what_the_module_imports(module):

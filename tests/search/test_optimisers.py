@@ -5,10 +5,10 @@ import pytest
 from searches import CAR, config, tried
 
 from gym_text_policies.environments import make_environment
-from gym_text_policies.policies.forms import form_of
+from gym_text_policies.policies.parametric import form_of
 from gym_text_policies.search import SearchConfig, search
+from gym_text_policies.search.evaluations import Evaluation, Proposal
 from gym_text_policies.search.optimisers import CmaOptimiser
-from gym_text_policies.search.records import Evaluation, Proposal
 
 
 @pytest.mark.parametrize("optimiser", ["random", "zero", "cma", "gp", "random then cma", "random then gp", "cma then random"])

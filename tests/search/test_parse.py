@@ -3,7 +3,7 @@
 import pytest
 from searches import config
 
-from gym_text_policies.policies.forms import Parameter
+from gym_text_policies.policies.parametric import Parameter
 from gym_text_policies.search import search
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
 

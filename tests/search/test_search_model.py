@@ -8,8 +8,8 @@ from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend
 from gym_text_policies.search import search
 from gym_text_policies.search.evaluate import Evaluator
+from gym_text_policies.search.evaluations import EvaluationStore
 from gym_text_policies.search.model import ModelOptimiser, Prompting
-from gym_text_policies.search.records import EvaluationStore
 
 
 def asked(script, *, evaluations=3, **options):

@@ -19,7 +19,7 @@ from gym_text_policies.backends.providers.chat_messages import picture_tokens
 from gym_text_policies.engines.jobs import EpisodeJob
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.pictures import picture_digest
+from gym_text_policies.policies.seen_pictures import picture_digest
 from gym_text_policies.policy import text_spec
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]

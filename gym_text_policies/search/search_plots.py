@@ -13,9 +13,9 @@ from gym_text.errors import import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.report.films import write_frames
-from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.search.records import Evaluation, Found
+from gym_text_policies.search.evaluations import Evaluation, Found
+from gym_text_policies.search.search_config import SearchConfig
 
 _COLOURS = {"model": "#1a5276", "cma": "#b9770e", "gp": "#117864", "random": "#7b7d7d", "random instead": "#c0392b"}
 _FRAMES = 200

@@ -7,7 +7,7 @@ from searches import CAR, config
 
 from gym_text import UsageError
 from gym_text_policies.environments import make_environment
-from gym_text_policies.policies.forms import form_of
+from gym_text_policies.policies.parametric import form_of
 from gym_text_policies.search import search
 
 
@@ -15,16 +15,10 @@ from gym_text_policies.search import search
     ("env_id", "kind", "count"),
     [
         (CAR, "linear", 3),
-        ("MountainCarContinuousLLM-v0", "linear", 3),
         ("CartPole-v1", "linear", 5),
-        ("Acrobot-v1", "linear", 21),
-        ("Pendulum-v1", "linear", 4),
-        ("LunarLander-v3", "linear", 36),
         ("LunarLanderLLM-v2", "linear", 36),
         ("LunarLanderContinuous-v3", "linear", 18),
         ("FrozenLake-v1", "table", 16),
-        ("CliffWalking-v1", "table", 48),
-        ("Taxi-v4", "table", 500),
         ("Blackjack-v1", "table", 32 * 11 * 2),
     ],
 )
