@@ -37,8 +37,9 @@ def path_to(tree, node):
 def exported(tmp_path_factory):
     root = tmp_path_factory.mktemp("exported")
     for seed in ("0", "1"):
-        command = ["collect", "--environments", GOTO, "--episodes", "2", "--seed", seed, "--folder", str(root / seed)]
-        own = ["--model", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
+        command = ["collect", "--environments", GOTO, "--episodes", "2", "--folder", str(root / seed)]
+        own = ["--model", "adapters/babyai-sft", "--threshold", "0"]
+        own += ["--options", "mode=text", "temperature=1", "tokens=true", f"seed={seed}"]
         assert cli.main([*command, *own]) == 0
     folders = [str(root / "0"), str(root / "1")]
     assert cli.main(["export", "--format", "trl", "--runs", *folders, "--file", str(root / "trl.jsonl")]) == 0
@@ -69,7 +70,7 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
 
 
 def test_the_calls_of_collected_rows_and_nothing_else_count_in_trls_trainers(tiny_model, tmp_path):
-    own = ["--environments", GOTO, "--episodes", "2", "--mode", "tool", "--strategy", "tool_short", "--folder"]
+    own = ["--environments", GOTO, "--episodes", "2", "--options", "mode=tool", "--strategy", "tool_short", "--folder"]
     assert cli.main(["collect", *own, str(tmp_path / "data"), "--noise", "0.6"]) == 0
     rows = read_rows(tmp_path / "data/rows")
     model, tokenizer = load(tiny_model)
@@ -115,7 +116,18 @@ def dpo_trainer(model, tokenizer, file):
 def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path, of_actions):
     seeds = ("0",) if of_actions else ("0", "1")
     for seed in seeds:
-        own = ["--model", "random", "--labels", "own", "--threshold", "-1", "--seed", seed, "--folder", str(tmp_path / seed)]
+        own = [
+            "--model",
+            "random",
+            "--labels",
+            "own",
+            "--threshold",
+            "-1",
+            "--options",
+            f"seed={seed}",
+            "--folder",
+            str(tmp_path / seed),
+        ]
         assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "1" if of_actions else "12", *own]) == 0
     file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in seeds]
     source = ["--runs", str(tmp_path / "0"), "--continue-with", "gold"] if of_actions else ["--data", *data]
