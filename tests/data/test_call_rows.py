@@ -19,11 +19,11 @@ from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
 from gym_text_policies.data.export import completion_lines, openai_lines, preference_lines
-from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, row_calls, rows_of, trained_as
+from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, row_calls, rows_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts.tools import call_of, called_action, tool_function
+from gym_text_policies.prompts.tools import call_of, called_action
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import load_base
 from gym_text_policies.training.model.sequences import Conversation
@@ -50,9 +50,11 @@ def path_to(conversation, node):
     return tuple(tokens[::-1])
 
 
-@pytest.mark.parametrize("strategy", ["tool", "tool_short"])
-@pytest.mark.parametrize("template", [AS_JSON, AS_TEXT, AS_SERVED], ids=["json", "text", "ships"])
-@pytest.mark.parametrize(("environment", "history"), [(SHORT, "all"), (SHORT, 2), (COOKING, "all")])
+@pytest.mark.parametrize(
+    ("strategy", "template", "environment", "history"),
+    [("tool", AS_JSON, SHORT, "all"), ("tool_short", AS_TEXT, SHORT, 2), ("tool", AS_SERVED, COOKING, "all")],
+    ids=["json", "text", "ships"],
+)
 def test_the_tokens_of_a_row_are_those_of_play_one_by_one(tiny_model, environment, template, strategy, history):
     tokenizer = give(AutoTokenizer.from_pretrained(tiny_model), template)
     backend = TransformersBackend(
@@ -103,14 +105,6 @@ def test_the_experts_calls_are_the_labels_and_later_prompts_have_the_calls_that_
             assert not label or label == call_of(called_action(label))
     record = prompt_record(policy_of(gold))
     assert record["asked"] == {"mode": "tool", "strategy": "tool_short", "history": "all", "with_reward": False}
-
-
-def test_the_mode_brings_its_strategy_and_the_whole_history():
-    given = trained_as(PolicyConfig("gold", mode="tool"), "gold")
-    assert (given.strategy, given.history, given.mode) == ("tool", "all", "tool")
-    assert trained_as(PolicyConfig("gold", mode="tool", strategy="zero_shot", history=1)).given == {
-        **TRAINED.given, "mode": "tool", "strategy": "zero_shot", "history": 1
-    }  # fmt: skip
 
 
 def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(gold, tmp_path):
@@ -228,8 +222,3 @@ def test_the_chats_for_openai_have_its_calls_and_tools(gold):
         results = [message["tool_call_id"] for message in chat["messages"] if message["role"] == "tool"]
         assert len(set(calls)) == len(calls) and calls[: len(results)] == results
     assert learnt == sum(row.decisions for row in gold)
-
-
-def test_a_row_has_the_tool_of_its_environment(gold):
-    with environment_maker(SHORT, fold="train")() as env:
-        assert gold[0].tool == json.dumps(tool_function(text_spec(env)))

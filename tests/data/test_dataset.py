@@ -107,7 +107,7 @@ def test_a_damaged_dataset_is_one_sentence(tmp_path):
     write_rows(examples(), tmp_path / "rows")
     rng = random.Random(0)
     refused = 0
-    for number in range(40):
+    for number in range(12):
         copy = tmp_path / str(number)
         shutil.copytree(tmp_path / "rows", copy)
         file = rng.choice(sorted(copy.iterdir()))
@@ -119,7 +119,7 @@ def test_a_damaged_dataset_is_one_sentence(tmp_path):
             read_rows(copy)
         except UsageError:
             refused += 1
-    assert refused > 30
+    assert refused > 8
 
 
 def test_rows_are_replaced_whole_or_stay(tmp_path, full_disk):

@@ -66,23 +66,6 @@ def test_an_episode_is_one_sequence_whose_mask_marks_what_the_model_said(small_m
         assert all(text in read for text in observations) and read.count("<|im_start|>assistant") == 3
 
 
-def test_what_is_said_is_kept_where_its_text_would_become_other_tokens(small_model, backend):
-    _, tokenizer = small_model
-    rows = token_rows(play(backend, mode="text", temperature=3.0, seeds=range(4)))
-    tokenised_again = [prompt_tokens(tokenizer, row.episode.steps[-1].decision.messages) for row in rows]
-    exact = [list(row.episode.steps[-1].decision.tokens.prompt) for row in rows]
-    assert any(tokens != again for tokens, again in zip(exact, tokenised_again, strict=True))  # it draws odd ones
-
-
-def test_choosing_keeps_the_tokens_of_the_action(small_model, backend):
-    _, tokenizer = small_model
-    decisions = [step.decision for episode in play(backend, mode="choose", temperature=1.0) for step in episode.steps]
-    assert len(decisions) > 1
-    for decision in decisions:
-        assert tokenizer.decode(decision.tokens.said) == decision.action + "<|im_end|>"
-        assert list(decision.tokens.prompt) == prompt_tokens(tokenizer, decision.messages)
-
-
 def test_keeping_tokens_changes_no_answer(backend):
     texts = [
         [step.decision.completion for step in episode.steps]
@@ -128,10 +111,8 @@ def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each
         assert ("</think>" in unlearnt) >= think, "what closes a thought that was cut is not the model's"
 
 
-def test_groups_are_levels_with_their_step_limit():
-    env = make()
-    policy = load_policy("adapters/babyai-sft", env, mode="choose", tokens=True, temperature=1.0)
-    episodes = [*rollout(make, policy, [5, 6])]
+def test_groups_are_levels_with_their_step_limit(backend):
+    episodes = play(backend, seeds=(5, 6), mode="choose", temperature=1.0)
     other = {**episodes[0].environment, "wrappers": [["GoldAction", {}]]}
     again = [dataclasses.replace(episodes[0], environment=record) for record in (other, {**other, "max_episode_steps": 9})]
     rows = token_rows([*episodes, *again])

@@ -1,11 +1,13 @@
 """Episodes' tokens in the forms of other trainers, out of run folders; TRL's readers: see ``tests/libraries``."""
 
 import json
+from functools import partial
 
+import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import cli
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.data.export import ExportConfig, run
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.store import EpisodeStore
@@ -14,13 +16,16 @@ SEEDS = (0, 1)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tiny_model, tmp_path_factory):
     """Return two run folders that each have an episode of two levels, drawn apart."""
     root = tmp_path_factory.mktemp("played")
+    make_env = partial(gym.make, "BabyAIText-v0", task="goto", fold="train", expert="off", max_episode_steps=4)
     for seed in SEEDS:
-        played = ["--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--episodes", "2", "--threshold", "0"]
-        how = ["--model", "adapters/babyai-sft", "--options", "mode=text", "temperature=1", "tokens=true", f"seed={seed}"]
-        assert cli.main(["collect", *played, *how, "--folder", str(root / str(seed))]) == 0
+        how = {"mode": "text", "strategy": "chat", "history": "all", "temperature": 1.0, "max_tokens": 5, "tokens": True}
+        policy = load_policy(tiny_model, make_env(), seed=seed, **how)
+        with EpisodeStore(root / str(seed)) as store:
+            for episode in rollout(make_env, policy, SEEDS):
+                store.append(episode)
     return [str(root / str(seed)) for seed in SEEDS]
 
 

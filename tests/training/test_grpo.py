@@ -5,9 +5,6 @@ import functools
 import json
 import math
 import re
-import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -198,17 +195,3 @@ def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(
     assert "iteration 1: 6 of 12 episodes ended in an error; of Failing-v0, seed 1: EngineError: it fails" in caplog.text
     with pytest.raises(RunError, match="iteration 1: 12 of 12 episodes ended in an error; of Failing-v0, seed 0: EngineError"):
         train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))
-
-
-def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path):
-    options = ["--environments=BabyAIText-v0?task=goto", "--dev-every=0", f"--model={tiny_model}", f"--folder={tmp_path}/run"]
-    process = subprocess.Popen([sys.executable, "-m", "gym_text_policies.cli", "grpo", *options], stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    error = b""
-    while b"Iterations:" not in error:
-        error += (read := process.stderr.read(1))
-        assert read, error
-    process.send_signal(signal.SIGINT)
-    error = process.communicate(timeout=120)[1]
-    assert process.returncode == 130 and b"Traceback" not in error
-    assert error.decode().endswith(f"Stopped. Nothing is kept: {tmp_path}/run has no checkpoint yet.\n")

@@ -46,17 +46,6 @@ def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model,
     assert len(pack(model, conversations).tokens) == sum(conversation.size for conversation in conversations) - 3 * shared
 
 
-def test_packed_losses_of_the_real_model_and_their_gradients(noisy_rows):
-    base, tokenizer = load_base("smollm2")
-    model = with_random_adapter(add_lora(base))
-    row = min(noisy_rows, key=lambda row: len(row.labels))
-    losses = answer_losses(model, tokenised(tokenizer, [row]))
-    assert losses.tolist() == pytest.approx(plain_losses(model, tokenizer, [row]), abs=1e-3)
-    losses.sum().backward()
-    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert moved == {name for name, parameter in model.named_parameters() if "lora_" in name}
-
-
 @pytest.mark.parametrize("keeps", ["false", "true"])
 def test_a_thought_is_a_branch_between_the_prompt_and_the_answer(tiny_model, keeps):
     base, tokenizer = load_base(tiny_model)
