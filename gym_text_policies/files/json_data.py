@@ -75,8 +75,13 @@ _EXPECTED = {
     "tuple": "a tuple",
     "Mapping": "a dict",
     "None": "nothing",
+    "tuple[int, ...]": "a tuple of whole numbers from 0 on",
+    "tuple[float, ...]": "a tuple of finite numbers",
+    "Mapping[str, int]": "a whole number from 0 on for each name",
+    "Mapping[str, float]": "a finite number for each name",
 }
-"""Declared type of a field -> what the field is expected to be. Fields of other types are not checked here."""
+"""Declared type of a field -> what the field is expected to be. Fields of other types are not checked here. A type in brackets that
+is not listed counts as the type before them."""
 _SAFE: dict[str, type] = {"str": str, "bool": bool, "tuple": tuple, "Mapping": dict, "None": type(None)}
 """Declared type -> type whose values all fit."""
 
@@ -87,6 +92,11 @@ def _fits(value: Any, declared: str) -> bool:
         return type(value) is int and 0 <= value < _LONGEST_INT
     if declared == "float":
         return is_finite(value)
+    if declared.startswith("tuple["):
+        return isinstance(value, tuple) and all(_fits(part, declared[6:-6]) for part in value)
+    if declared.startswith("Mapping["):
+        of_values = declared[13:-1]
+        return isinstance(value, dict) and all(isinstance(key, str) and _fits(part, of_values) for key, part in value.items())
     return isinstance(value, _SAFE[declared])
 
 
@@ -100,7 +110,8 @@ def _fields(record: Any) -> tuple[tuple[str, Any, frozenset[type], tuple[str, ..
     """Return the fields of a record class, their defaults, types whose values all fit, and the declared types."""
     rows = []
     for field in dataclasses.fields(record):
-        types = tuple(part.partition("[")[0] for part in str(field.type).split(" | "))
+        parts = str(field.type).split(" | ")
+        types = tuple(part if part in _EXPECTED else part.partition("[")[0] for part in parts)
         if all(part in _EXPECTED for part in types):
             rows.append((field.name, field.default, frozenset(_SAFE[part] for part in types if part in _SAFE), types))
     return tuple(rows)

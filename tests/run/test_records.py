@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gym_text import UsageError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
 from gym_text_policies.files.json_data import plain
-from gym_text_policies.records import VERSION, Tokens
+from gym_text_policies.records import Tokens
 from gym_text_policies.report.figures import Summary, row
 
 SYSTEM = {"role": "system", "content": "You play."}
@@ -129,14 +129,6 @@ episodes = st.builds(
 @given(record=episodes)
 def test_reading_is_the_inverse_of_writing_whatever_an_episode_holds(record):
     assert Episode.from_json(json.loads(json.dumps(record.to_json()))) == record
-
-
-def test_an_episode_of_before_there_were_versions_says_so_and_has_its_key():
-    data = episode(step(0)).to_json()
-    assert data.pop("version") == VERSION == 2
-    old = Episode.from_json(json.loads(json.dumps(data)))
-    assert (old.version, old.key) == (1, "key") and dataclasses.replace(old, version=2) == episode(step(0))
-    assert old.to_json()["version"] == 1
 
 
 HOSTILE = (

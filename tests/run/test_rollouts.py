@@ -339,12 +339,6 @@ def test_leaving_the_loop_early_does_not_wait_for_slow_answers():
     assert waited_for == []
 
 
-def test_the_number_of_decisions_is_reported_as_they_are_made():
-    counts = []
-    (episode,) = rollout(make_cooking, load_policy("random", make_cooking()), [0], watch=counts.append)
-    assert sum(counts) == episode.length
-
-
 def test_an_episode_knows_its_level_which_seeds_beyond_the_fold_play_again():
     def levels(make_env, seeds):
         return [episode.level for episode in rollout(make_env, load_policy("random", make_env()), seeds, num_envs=1)]
