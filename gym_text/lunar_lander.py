@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gym_text.box2d import import_box2d
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.experts import closed_loop_path
-from gym_text.pictures import prepare_pygame
+from gym_text.screen import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.experts import closed_loop_path
-from gym_text.pictures import prepare_pygame
+from gym_text.screen import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv

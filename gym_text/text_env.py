@@ -16,8 +16,8 @@ from gym_text.copies import Replayable
 from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
 from gym_text.hints import EXPERTS, Expert, ExpertPath, warn_of_short_limit
-from gym_text.pictures import Window, draw_page
 from gym_text.schemas import HasSchemas
+from gym_text.screen import Window, draw_page
 from gym_text.spaces import checked_action
 from gym_text.spec import Observation
 
@@ -151,11 +151,6 @@ class TextEnv(HasSchemas, Replayable):
         return "     ".join(parts)
 
     @property
-    def step_limit(self) -> int | None:
-        """The game's own step limit for the running episode; None if only Gymnasium's ``TimeLimit`` truncates it."""
-        return None
-
-    @property
     def most_at_once(self) -> int | None:
         """How many environments of this class fit into this process; None if only the process's memory limits the number."""
         return None
@@ -206,9 +201,10 @@ class TextEnv(HasSchemas, Replayable):
             StepOrderError: Before `reset`, or after the episode's end.
             InvalidActionError: If the action is not of the action space's type or range.
         """
-        action = self._accepted(action)
+        episode = self._running_episode("step")
+        action = self._checked_action(action)  # a refused action changes nothing
         try:
-            answer = self._step(action)
+            answer = self.__play(episode, action)
         except BaseException:  # Ctrl-C too: nobody knows whether the game has taken the step
             self.__episode = None
             raise
@@ -216,14 +212,8 @@ class TextEnv(HasSchemas, Replayable):
             self.render()
         return answer
 
-    def _accepted(self, action: Any) -> Any:
-        """Return the action for the running episode after all checks; a refused action changes nothing."""
-        self._running_episode("step")
-        return self._checked_action(action)
-
-    def _step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play an action that `_accepted` has returned; return the values of `step`."""
-        episode = self._running_episode("step")
+    def __play(self, episode: _Episode, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play a checked action; return the values of `step`."""
         if episode.path.is_followed:
             episode.path.follow(self.__name(action, episode.observation))
         if self.render_mode in ("rgb_array", "human"):
@@ -328,9 +318,10 @@ class TextEnv(HasSchemas, Replayable):
         return None if self.__episode is None else (self.__episode.level, tuple(self.__episode.actions))
 
     def _replay_episode(self, level: int, actions: Sequence[Any]) -> None:
-        self.__gold_action(self.__begin(level))  # `reset` calls this, too: the expert may keep the plan that it makes here
+        episode = self.__begin(level)
+        self.__gold_action(episode)  # `reset` calls this, too: the expert may keep the plan that it makes here
         for action in actions:
-            self._step(action)
+            self.__play(episode, action)
 
     def _running_episode(self, caller: str) -> _Episode:
         """Return the running episode, or raise `StepOrderError`."""

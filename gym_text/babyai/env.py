@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gym_text.babyai.copies import copied_game
 from gym_text.babyai.describe import Reach, Sight, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
-from gym_text.pictures import draw_caption
+from gym_text.screen import draw_caption
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
@@ -169,11 +169,6 @@ class BabyAITextEnv(TextEnv):
     @cached_property
     def _game(self) -> Any:
         return self._make_game()
-
-    @property
-    def step_limit(self) -> int:
-        """The level's own limit."""
-        return int(self._game.max_steps)
 
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)

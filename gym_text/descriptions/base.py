@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gym_text.mountain_car_vector import PlayTogether
 from gym_text.spec import Field, Quantity, TextSpec
-from gym_text.vectorised import PlayTogether
 
 OBSERVATION = "observation"
 """Key of the environment's original observation, unless that is itself a dict."""

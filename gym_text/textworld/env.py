@@ -18,7 +18,7 @@ from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.parameters import Flag, Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome
-from gym_text.textworld.levels import Levels
+from gym_text.textworld.level_files import Levels
 from gym_text.textworld.session import Session, SessionState, command_of
 
 _MAX_TEXT = 16384

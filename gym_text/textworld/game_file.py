@@ -11,7 +11,7 @@ from gym_text.index_actions import GAME_FIELDS, Actions
 from gym_text.spec import TextSpec
 from gym_text.textworld.cooking import COOKING_SPEC
 from gym_text.textworld.env import UNLOCK, TextWorldEnv, textworld_page
-from gym_text.textworld.levels import Levels
+from gym_text.textworld.level_files import Levels
 from gym_text.textworld.session import check_game_file
 
 GAME_FILE_SPEC = TextSpec(

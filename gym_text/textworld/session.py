@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, UsageError
-from gym_text.textworld.levels import import_textworld
+from gym_text.textworld.level_files import import_textworld
 
 _LONGEST = 198
 """Most characters of a command; the interpreter cuts longer ones and warns."""

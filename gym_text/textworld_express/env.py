@@ -203,31 +203,11 @@ class TextWorldExpressEnv(JavaGameEnv):
             StepOrderError: Without a running episode.
             InvalidActionError: As `step`.
         """
-        situation = self._running_situation("plan_steps")
-        return self._planner.plan_steps(situation, self._command(self._checked_action(action)))
-
-    def looks_further(self, action: Any) -> bool:
-        """Return whether an action, which is not played, looks in a new place while the plan needs a thing not yet seen.
-
-        A thing is not yet seen if no description of a room has shown it in this episode. An action looks in a new place if it
-        enters a room for the first time, or opens what was not opened before. The expert knows where things are and may go another
-        way; a player who does not know has to search.
-
-        Raises:
-            UsageError: If the environment was not made with ``expert="replan"``.
-            StepOrderError: Without a running episode.
-            InvalidActionError: As `step`.
-        """
-        situation = self._running_situation("looks_further")
-        return self._planner.looks_further(situation, self._command(self._checked_action(action)))
-
-    def _running_situation(self, caller: str) -> Situation:
-        """Return the present situation; raise an error without a running episode or without ``expert="replan"``."""
         if self.expert != "replan":
-            raise UsageError(f"{caller}: expected an environment made with expert='replan'; this one has {self.expert!r}.")
-        self._running_episode(caller)
+            raise UsageError(f"plan_steps: expected an environment made with expert='replan'; this one has {self.expert!r}.")
+        self._running_episode("plan_steps")
         assert self._situation is not None
-        return self._situation
+        return self._planner.plan_steps(self._situation, self._command(self._checked_action(action)))
 
     def _hint(self) -> str | None:
         assert self._situation is not None

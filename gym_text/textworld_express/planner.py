@@ -53,10 +53,6 @@ class Situation:
     """Actions that undo the player's actions, the latest first."""
     read: frozenset[str] = frozenset()
     """Reading actions that were played and whose answer still holds."""
-    looks: frozenset[str] = frozenset()
-    """All descriptions of rooms that the game has shown."""
-    done: frozenset[tuple[str, str]] = frozenset()
-    """Pairs of a room and an action: the player was in that room after this action."""
 
     def after(self, action: str, state: ExpressState, *, instructions_change: bool) -> Situation:
         """Return the situation after an action, given the state in the engine's answer."""
@@ -77,8 +73,6 @@ class Situation:
             history=(*self.history, action),
             undo=undo,
             read=read,
-            looks=self.looks | {state.look},
-            done=self.done | {(_room(state.look), name)},
         )
 
 
@@ -119,7 +113,7 @@ class Planner:
 
     def begin(self, level: int, gold_path: Plan, state: ExpressState) -> Situation:
         """Return the situation at the start of an episode."""
-        return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path, looks=frozenset((state.look,)))
+        return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path)
 
     def after(self, situation: Situation, action: str, state: ExpressState) -> Situation:
         """Return the situation after an action, by the rules of this game."""
@@ -145,19 +139,6 @@ class Planner:
         # a new plan is made in any case, so that the plan being followed is not the only measure of an action
         plans = [plan for plan in (after.plan, self.plan(after)) if plan]
         return float(len(self._without_detours(after, min(plans, key=len)))) if plans else math.inf
-
-    def looks_further(self, situation: Situation, action: str) -> bool:
-        """Return whether an action, which is not played, looks in a new place while the plan needs a thing not yet seen."""
-        action = action.strip()
-        needed = (_needed_thing(step) for step in situation.plan)
-        if not action.startswith(("move ", "open ")) or all(any(thing in look for look in situation.looks) for thing in needed):
-            return False
-        self._replay(situation)
-        look = self._trial_game().step(action).look
-        room = _room(look)
-        if room != _room(situation.look):
-            return all(room != _room(seen) for seen in situation.looks)
-        return look != situation.look and (room, action) not in situation.done
 
     def _agent_paths(self, situation: Situation) -> Iterator[Plan]:
         """Yield the paths that the engine's gold agent would take from here: one for each seed, as some agents walk at random."""
@@ -254,16 +235,6 @@ def _without_circles(game: ExpressGame, path: Plan, state: ExpressState) -> Plan
         steps.append((action, state.look))
         state = game.step(action)
     return tuple(action for action, _ in steps)
-
-
-def _room(look: str) -> str:
-    """Return the sentence of a room's description that names the room."""
-    return look.partition(".")[0]
-
-
-def _needed_thing(action: str) -> str:
-    """Return the thing that the player must find for an action: the thing to take, or the container or appliance to use."""
-    return action.removeprefix("take ") if action.startswith("take ") else action.partition(" in ")[2]
 
 
 def _is_reading(action: str) -> bool:

@@ -99,10 +99,6 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """Return the result of the environment's `plan_steps`."""
         return self.env.get_wrapper_attr("plan_steps")(self._old_names(action))  # type: ignore[no-any-return]
 
-    def looks_further(self, action: Any) -> bool:
-        """Return the result of the environment's `looks_further`."""
-        return self.env.get_wrapper_attr("looks_further")(self._old_names(action))  # type: ignore[no-any-return]
-
     def _old_names(self, action: Any) -> Any:
         return self._names.rename(action, self._old) if self._in_words else action
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import MissingDependencyError, UsageError
-from gym_text.pictures import prepare_pygame
+from gym_text.screen import prepare_pygame
 from gym_text.spaces import AnyPicture
 
 

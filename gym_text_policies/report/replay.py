@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import GymTextError, MissingDependencyError
-from gym_text.pictures import draw_page, prepare_pygame
+from gym_text.screen import draw_page, prepare_pygame
 from gym_text_policies.records import Episode
 from gym_text_policies.stored_environment import owner_of
 

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import EngineError
-from gym_text.vectorised import PlayTogether
+from gym_text.mountain_car_vector import PlayTogether
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.policies.parametric import Form, form_of

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import import_extra
-from gym_text.pictures import prepare_pygame
+from gym_text.screen import prepare_pygame
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.report.films import write_frames
 from gym_text_policies.search.evaluate import Evaluator

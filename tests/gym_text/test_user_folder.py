@@ -15,7 +15,7 @@ def nobody(uid):
     raise KeyError(uid)
 pwd.getpwuid = nobody
 from gym_text.user_folder import cache_folder, user_folder
-from gym_text.textworld.levels import games_folder
+from gym_text.textworld.level_files import games_folder
 from gym_text_policies.files.user_cache import recall, remember
 folder = cache_folder("games", "local")
 remember("kind", {"a": 1}, 2)

@@ -13,7 +13,7 @@ import textworld
 from test_copies import check_forks
 
 from gym_text import EngineError, MissingDependencyError, UsageError
-from gym_text.textworld.levels import FOLDER_VARIABLE, Levels
+from gym_text.textworld.level_files import FOLDER_VARIABLE, Levels
 from gym_text.textworld.session import command_of, plain
 from gym_text_policies import cli
 
@@ -109,7 +109,9 @@ def test_cooking_has_other_food_in_each_fold(make):
 
 
 def test_a_level_is_the_same_whatever_process_makes_it(tmp_path):
-    script = "import sys; from gym_text.textworld.levels import Levels; print(Levels(sys.argv[1], {'level': 11}).file(1000000))"
+    script = (
+        "import sys; from gym_text.textworld.level_files import Levels; print(Levels(sys.argv[1], {'level': 11}).file(1000000))"
+    )
     made = []
     for seed in ("1", "2"):
         environment = os.environ | {FOLDER_VARIABLE: str(tmp_path / seed), "PYTHONHASHSEED": seed}

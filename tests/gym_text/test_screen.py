@@ -10,7 +10,7 @@ from experts import IDS
 from gymnasium.utils import play as gymnasium_play
 
 from gym_text import UsageError
-from gym_text.pictures import HEIGHT, WIDTH, Window, draw_caption, draw_page
+from gym_text.screen import HEIGHT, WIDTH, Window, draw_caption, draw_page
 
 GAMES = [name for name in IDS if ".textworld_express." in str(gym.registry[name].entry_point)]
 PAPER = (250, 249, 246)
