@@ -175,12 +175,13 @@ class OpenAIBackend(RemoteBackend):
             return sent, most + thought
         body = self._body(replace(request, picture=None))  # its bytes are no tokens
         limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
-        if self._budget.is_limited and not (limits and all(type(number) is int and number > 0 for number in limits)):
+        answers = body.get("n", 1)
+        if self._budget.is_limited and not (limits and all(type(number) is int and number > 0 for number in (*limits, answers))):
             raise UsageError(
                 "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
                 "it an answer's cost has no bound."
             )
-        return body, max(limits, default=request.most_tokens) + thought
+        return body, max(limits, default=request.most_tokens) * answers + thought
 
     def _is_by_tokens(self, request: Request) -> bool:
         """Return whether a request is answered by tokens, if the server takes tokens."""

@@ -78,7 +78,7 @@ def test_what_extra_adds_counts_before_it_is_sent(server, priced):
     assert 0.005 < spend([backend] * 8) <= 0.02
 
 
-@pytest.mark.parametrize("extra", [{"max_tokens": None}, {"max_tokens": "many"}])
+@pytest.mark.parametrize("extra", [{"max_tokens": None}, {"max_tokens": "many"}, {"n": 0.5}])
 def test_an_answer_without_a_bound_is_refused_where_there_is_a_limit(server, priced, extra):
     with pytest.raises(UsageError, match=r"extra: expected max_tokens.*has no bound"):
         priced(extra=extra, max_cost=1).answer([Request(({"role": "user", "content": "x"},))])
