@@ -86,7 +86,7 @@ def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]
         for step in steps:
             if step < len(examples):
                 messages, answer, *_ = examples[step]
-                prompt = prompt_tokens(tokenizer, messages, format_of(tokenizer).place(False))
+                prompt = prompt_tokens(tokenizer, messages, format_of(tokenizer).answer_start(False))
                 tokens = [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
                 labels = torch.tensor([[-100] * len(prompt) + tokens], device=model.device)
                 with _precision(model):
@@ -162,7 +162,7 @@ def decisions_one_by_one(actor: Actor, level: list[Trajectory], advantages: list
         for one, own in zip(level, advantages, strict=True)
         for place in range(one.episode.length)
     ][::stride]
-    place, end = format_of(actor.tokenizer).place(False), end_of_turn(actor.tokenizer)
+    place, end = format_of(actor.tokenizer).answer_start(False), end_of_turn(actor.tokenizer)
     for messages, candidates, action, probability, advantage in decisions:
         prompt = prompt_tokens(actor.tokenizer, messages, place)
         answers = [[*text_tokens(actor.tokenizer, name), end] for name in candidates]

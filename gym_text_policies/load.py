@@ -12,7 +12,7 @@ from gym_text.errors import UsageError
 from gym_text.experts import check_expert
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local.adapters import tell_without_record
+from gym_text_policies.backends.local.adapters import warn_without_record
 from gym_text_policies.backends.threads import settle_threads
 from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
@@ -76,7 +76,7 @@ def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
     """Check a policy's settings, and return them with a value for every setting that matters in an environment."""
     config.check_used()
     if config.mode is None and config.strategy is None:
-        tell_without_record(config.model)
+        warn_without_record(config.model)
     complete = resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
     if complete.lookahead and complete.asks_model and complete.mode != "choose":
         raise UsageError(f"lookahead: expected mode='choose', whose probabilities lead the search; got mode={complete.mode!r}.")

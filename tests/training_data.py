@@ -34,7 +34,7 @@ def examples(count=8):
 
 def plain_log_probs(model, tokenizer, messages, answer, thought="", tool=""):
     """Return log P of each token of an answer and its end of turn, with gradients, from one plain forward pass."""
-    place = format_of(tokenizer, {"tools": [{"type": "function", "function": json.loads(tool)}]} if tool else None).place(
+    place = format_of(tokenizer, {"tools": [{"type": "function", "function": json.loads(tool)}]} if tool else None).answer_start(
         bool(thought)
     )
     prompt, tokens = prompt_tokens(tokenizer, messages, place), [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.chat_format import MARKER, PROBE, ChatFormat, Place, Think
+from gym_text_policies.backends.chat_format import MARKER, PROBE, AnswerStart, ChatFormat, Think
 from gym_text_policies.records import Message
 
 _QUESTION, _ANSWER = PROBE[:2], PROBE[2]
@@ -61,7 +61,7 @@ class CallFormat:
     def __post_init__(self) -> None:
         shown = self._chat(_VALUE, result=True)
         described = self._written(_QUESTION, tools=None) != self._written(_QUESTION)
-        if not (described and _VALUE in shown and _RESULT["content"] in shown and self._place):
+        if not (described and _VALUE in shown and _RESULT["content"] in shown and self._answer_start):
             raise UsageError(
                 "mode 'tool': expected a model whose chat template describes tools to the model, and writes their calls and "
                 "results; this one's does not. Take mode 'json' or 'choose', or a model that was trained to call tools. "
@@ -69,17 +69,17 @@ class CallFormat:
             )
 
     @property
-    def place(self) -> Place:
+    def answer_start(self) -> AnswerStart:
         """Where a call begins, or the thought before it.
 
         A template may write something else before a call than before an answer in words, such as the name of another channel. Then
         what the two have in common is the place, and the rest is a part of the call.
         """
-        assert self._place is not None  # else `__post_init__` has raised
-        return self._place
+        assert self._answer_start is not None  # else `__post_init__` has raised
+        return self._answer_start
 
     @functools.cached_property
-    def _place(self) -> Place | None:
+    def _answer_start(self) -> AnswerStart | None:
         answers, plain = self._answers, self._chat(_VALUE)
         opening = _common(answers.opening, plain.removeprefix(self._prompt)) if plain.startswith(self._prompt) else None
         if not answers.thinks:
@@ -90,9 +90,9 @@ class CallFormat:
         return dataclasses.replace(answers, opening=close if opening is None else opening, thought_close=close)
 
     @functools.cached_property
-    def _answers(self) -> Place:
+    def _answers(self) -> AnswerStart:
         """Where an answer in words begins."""
-        return self.chats.place(self.think)
+        return self.chats.answer_start(self.think)
 
     @functools.cached_property
     def _prompt(self) -> str:
@@ -110,9 +110,9 @@ class CallFormat:
     def text(self, value: str) -> str:
         """Return what the model writes behind the place to call the tool with a value, the end included."""
         if value not in self._texts:
-            chat = self._chat(value, thought=_THOUGHT if self.place.thinks else None)
-            start = chat.index(_THOUGHT) + len(_THOUGHT + self.place.thought_close) if self.place.thinks else 0
-            call = chat[start or len(self._prompt + self.place.opening) :]
+            chat = self._chat(value, thought=_THOUGHT if self.answer_start.thinks else None)
+            start = chat.index(_THOUGHT) + len(_THOUGHT + self.answer_start.thought_close) if self.answer_start.thinks else 0
+            call = chat[start or len(self._prompt + self.answer_start.opening) :]
             head, ended, _ = call.rpartition(self.end)
             self._texts[value] = (head if ended else call.rstrip()) + self.end
         return self._texts[value]
@@ -149,7 +149,9 @@ class CallFormat:
         Args:
             thought: Whether the model thought first, and the chat keeps the thought.
         """
-        before = f"{self.place.thought_open}{_THOUGHT}{self.place.thought_close}" if thought else self.place.opening
+        before = (
+            f"{self.answer_start.thought_open}{_THOUGHT}{self.answer_start.thought_close}" if thought else self.answer_start.opening
+        )
         later = self._chat(_VALUE, thought=_THOUGHT if thought else None, result=True)
         return later.startswith(f"{self._prompt}{before}{self.text(_VALUE)}")
 

@@ -43,7 +43,7 @@ _MOST_MARKERS = 24
 
 
 @dataclass(frozen=True)
-class Place:
+class AnswerStart:
     """Where an answer begins: how the chat is rendered up to there."""
 
     arguments: tuple[tuple[str, Any], ...] = ()
@@ -88,7 +88,7 @@ def _marker(text: str) -> str:
     return found[0] if found else "".join(text.split(maxsplit=1)[:1])
 
 
-PLAIN = Place()
+PLAIN = AnswerStart()
 """Directly behind the generation prompt."""
 
 
@@ -107,8 +107,8 @@ class ChatFormat:
     source: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     end_of_turn: str = ""
-    _places: dict[Think, Place] = field(default_factory=dict, compare=False, repr=False)
-    _kept: dict[tuple[Place, bool], bool] = field(default_factory=dict, compare=False, repr=False)
+    _answer_starts: dict[Think, AnswerStart] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[tuple[AnswerStart, bool], bool] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def end(self) -> str:
@@ -126,7 +126,7 @@ class ChatFormat:
         """The marker, or else the word, with which `end` begins."""
         return self.end_of_turn or _marker(self.end)
 
-    def place(self, think: Think = None) -> Place:
+    def answer_start(self, think: Think = None) -> AnswerStart:
         """Return where an answer begins.
 
         Args:
@@ -135,28 +135,28 @@ class ChatFormat:
         Raises:
             UsageError: If the template has no such setting, or does not say where an answer begins.
         """
-        if think not in self._places:
-            self._places[think] = self._place_of(think)
-        return self._places[think]
+        if think not in self._answer_starts:
+            self._answer_starts[think] = self._answer_start_of(think)
+        return self._answer_starts[think]
 
-    def _place_of(self, think: Think) -> Place:
+    def _answer_start_of(self, think: Think) -> AnswerStart:
         arguments = dict(self.arguments)
         if think is not None and self.switch and self.switch not in arguments:
             arguments[self.switch] = think is not False
         if isinstance(think, str) and self.has_effort:
             arguments[_EFFORT] = think
-        place = self._place(arguments)
+        answer_start = self._answer_start(arguments)
         off = self.switch and self._prompt(arguments) == self._prompt({**arguments, self.switch: False})
         if think is False or off:
-            place = Place(place.arguments, place.opening)
-        elif think and not place.thinks:
+            answer_start = AnswerStart(answer_start.arguments, answer_start.opening)
+        elif think and not answer_start.thinks:
             raise UsageError(
                 f"think={think!r}: expected a model whose chat template has thoughts; this one has none. Leave think out, or take "
                 "the strategy 'reasoning', which asks any model to think in words."
             )
         if isinstance(think, str) and not self.has_effort:
             raise UsageError(f"think: expected None, True or False; this model's template knows no effort, as in {think!r}.")
-        return place
+        return answer_start
 
     @functools.cached_property
     def switch(self) -> str | None:
@@ -198,7 +198,7 @@ class ChatFormat:
         before, found, behind = text.partition(_ANSWER)
         return (before, behind) if found else ("", "")
 
-    def _place(self, arguments: Mapping[str, Any]) -> Place:
+    def _answer_start(self, arguments: Mapping[str, Any]) -> AnswerStart:
         """Return the place behind a generation prompt, with these template arguments."""
         prompt = self._prompt(arguments) or ""
         before = self._around(arguments, ())[0] or self._around(arguments, (_NEXT_QUESTION,))[0]
@@ -213,8 +213,8 @@ class ChatFormat:
         else:
             raise self._unknown(prompt, before)
         if opened is None:
-            return Place(given, opening)
-        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close)
+            return AnswerStart(given, opening)
+        return AnswerStart(given, opening, thinks=True, thought_open=opened, thought_close=close)
 
     def _unknown(self, prompt: str, before: str) -> UsageError:
         """Return the error for a generation prompt that ends with a text which stands before no answer."""
@@ -254,24 +254,24 @@ class ChatFormat:
         if not opened:
             yield from itertools.permutations(markers, 2)
 
-    def continues(self, place: Place, *, thought: bool = False) -> bool:
+    def continues(self, answer_start: AnswerStart, *, thought: bool = False) -> bool:
         """Return whether later prompts contain an answered turn as it was generated, so that its tokens can be kept.
 
         Args:
-            place: Where the answer begins.
+            answer_start: Where the answer begins.
             thought: Whether the chat keeps a thought before the answer.
         """
-        if (place, thought) not in self._kept:
-            self._kept[place, thought] = self._keeps(place, thought)
-        return self._kept[place, thought]
+        if (answer_start, thought) not in self._kept:
+            self._kept[answer_start, thought] = self._keeps(answer_start, thought)
+        return self._kept[answer_start, thought]
 
-    def _keeps(self, place: Place, thought: bool) -> bool:
-        arguments = dict(place.arguments)
+    def _keeps(self, answer_start: AnswerStart, thought: bool) -> bool:
+        arguments = dict(answer_start.arguments)
         answer: Message = {"role": "assistant", "content": _ANSWER}
-        middle = place.opening
+        middle = answer_start.opening
         if thought:
             arguments = {**self.keeping, **arguments}
-            answer["reasoning"], middle = _THOUGHT, f"{place.thought_open}{_THOUGHT}{place.thought_close}"
+            answer["reasoning"], middle = _THOUGHT, f"{answer_start.thought_open}{_THOUGHT}{answer_start.thought_close}"
         later = self.render([*self._system, _QUESTION, answer, _NEXT_QUESTION], True, arguments) or ""
         generated = f"{self._prompt(arguments) or ''}{middle}{_ANSWER}"
         end = self.end_marker  # what stands behind the end of turn depends on what follows

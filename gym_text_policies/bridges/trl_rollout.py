@@ -103,7 +103,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         with _player(trainer) as model:
             for fold in dict.fromkeys(fold for fold, _ in levels):
-                make_env = functools.partial(_telling, environment_maker(environment, **fold_arguments(environment, fold)))
+                make_env = functools.partial(_announced, environment_maker(environment, **fold_arguments(environment, fold)))
                 with make_env() as env:
                     indices = [index for index, level in enumerate(levels) if level[0] == fold]
                     policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
@@ -141,7 +141,7 @@ def _check_grows(strategy: str, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def _telling(make_env: MakeEnv) -> gym.Env[Any, Any]:
+def _announced(make_env: MakeEnv) -> gym.Env[Any, Any]:
     """Make an environment that tells about unusable answers."""
     return TellUnusable(make_env())
 
@@ -186,14 +186,14 @@ def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
     """
     set_format(trainer.processing_class, trainer.args.chat_template_kwargs or {})
     known = format_of(trainer.processing_class)
-    place = known.place(think)
-    if not known.continues(place, thought=place.thinks):
+    answer_start = known.answer_start(think)
+    if not known.continues(answer_start, thought=answer_start.thinks):
         raise UsageError(
             "trl_rollout: expected a chat template that writes earlier answers as the model generated them; this one does not, "
             "so that an episode is no sequence of tokens. Give the tokenizer one that keeps them: "
             "tokenizer.chat_template = trl.chat_template_utils.get_training_chat_template(tokenizer)."
         )
-    return {"history_thoughts": "all"} if place.thinks else {}
+    return {"history_thoughts": "all"} if answer_start.thinks else {}
 
 
 def _level(prompt: Any, environment: str) -> tuple[str, int]:

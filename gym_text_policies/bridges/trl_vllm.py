@@ -16,10 +16,10 @@ from typing import Any
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.rendering import format_of
-from gym_text_policies.backends.local.thinking import BehindThought, Thought, ThoughtMarkers, thinking_place, with_budget
+from gym_text_policies.backends.local.thinking import PromptAndThought, Thought, ThoughtMarkers, thinking_start, with_budget
 from gym_text_policies.backends.local.tokens import fitting_tokens, stops
 
 _NAME = "trl"
@@ -27,11 +27,11 @@ _NAME = "trl"
 
 
 @dataclass(kw_only=True)
-class _Asked(BehindThought):
+class _Asked(PromptAndThought):
     """A request on its way to an answer."""
 
     request: Request
-    place: Place
+    answer_start: AnswerStart
     """Where the chat ends."""
     budget: int
     """Most tokens of a thought; 0 if the model does not think."""
@@ -59,11 +59,13 @@ class VLLMBackend(Backend):
 
     def __init__(self, generation: Any, tokenizer: Any, window: int, ends: int | Iterable[int] | None = None) -> None:
         self._generation, self._tokenizer, self._window = generation, tokenizer, window
-        self._place = format_of(tokenizer).place
+        self._answer_start = format_of(tokenizer).answer_start
         self._stops = stops(tokenizer, ends)
         self._stops_at = functools.partial(stops, tokenizer, ends)
-        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops(tokenizer, ends, place)))
-        self._thoughts = thinking_place(format_of(tokenizer))
+        self._markers_of = functools.lru_cache(
+            lambda answer_start: ThoughtMarkers(tokenizer, answer_start, stops(tokenizer, ends, answer_start))
+        )
+        self._thoughts = thinking_start(format_of(tokenizer))
         self._lock = threading.Lock()
 
     @classmethod
@@ -113,22 +115,24 @@ class VLLMBackend(Backend):
     def _asked(self, request: Request) -> _Asked:
         if any(part is not None for part in (request.choices, request.schema, request.tool, request.picture)):
             raise UsageError("mode: expected 'text' with the vLLM of TRL's trainer, which gives answers in words alone.")
-        place, budget = with_budget(self._place(request.think), request.think_tokens, self._window)
+        answer_start, budget = with_budget(self._answer_start(request.think), request.think_tokens, self._window)
         room = request.max_tokens
         if budget:
-            room += budget + len(self._markers(place).ids(place.thought_open + place.thought_close))
+            room += budget + len(self._markers(answer_start).ids(answer_start.thought_open + answer_start.thought_close))
         chat, dropped = fitting_tokens(
-            self._tokenizer, request.messages, self._window - room, _NAME, read=request.read, place=place
+            self._tokenizer, request.messages, self._window - room, _NAME, read=request.read, answer_start=answer_start
         )
         thought = Thought("", cut=True) if budget == 0 else None
-        return _Asked(chat=tuple(chat), turns_dropped=dropped, thought=thought, request=request, place=place, budget=budget or 0)
+        return _Asked(
+            chat=tuple(chat), turns_dropped=dropped, thought=thought, request=request, answer_start=answer_start, budget=budget or 0
+        )
 
     def _think(self, asked: Sequence[_Asked]) -> None:
         """Let the model think about several requests, each until its thought ends or has its greatest length."""
         if not asked:
             return
-        place = asked[0].place
-        markers, ends = self._markers(place), self._stops_at(place)
+        answer_start = asked[0].answer_start
+        markers, ends = self._markers(answer_start), self._stops_at(answer_start)
         if len(close := markers.ids(markers.closed)) == 1:
             ends |= {*close}
         for each, tokens, log_probs in self._sampled(asked, [each.budget for each in asked], ends):
@@ -136,7 +140,7 @@ class VLLMBackend(Backend):
             size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
             each.thought, each.log_probs = watch.thought(tokens[:size]), log_probs[:size]
             if each.thought is None:  # the model has begun its answer; unless answers begin there, it answers anew where they do
-                each.opening = markers.ids(place.opening)
+                each.opening = markers.ids(answer_start.opening)
                 size = 0 if each.opening else min(size, each.request.max_tokens)
                 each.words, each.word_log_probs = tokens[:size], log_probs[:size]
 
@@ -203,5 +207,5 @@ class VLLMBackend(Backend):
             tokens=asked.tokens({text: (asked.words, asked.word_log_probs)}) if asked.request.tokens else None,
         )
 
-    def _markers(self, place: Place) -> ThoughtMarkers:
-        return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash
+    def _markers(self, answer_start: AnswerStart) -> ThoughtMarkers:
+        return self._markers_of(replace(answer_start, arguments=()))  # arguments of a template may have no hash

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.policy import tempered
@@ -61,11 +61,11 @@ def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
     prompts, candidates, rows = [], [], []
     for number, episode in enumerate(episodes):
         temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play has temperature 0: take the probabilities at 1
-        place, end = _place_and_end(episode, tokenizer)
+        answer_start, end = _answer_start_and_end(episode, tokenizer)
         for step in episode.steps:
             names, shares = _candidates(step.decision, temperature)
             action = names.index(step.decision.action)
-            prompts.append(np.array(prompt_tokens(tokenizer, step.decision.messages, place)))
+            prompts.append(np.array(prompt_tokens(tokenizer, step.decision.messages, answer_start)))
             candidates.append([np.array([*text_tokens(tokenizer, name), end]) for name in names])
             rows.append((action, np.log(shares[action]), step.reward, episode.total_reward, number, episode.seed))
     actions, log_probs, rewards, returns, numbers, seeds = np.array(rows, dtype=float).reshape(-1, 6).T
@@ -73,13 +73,13 @@ def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
     return Decisions(prompts, candidates, next(whole), log_probs, rewards, returns, next(whole), next(whole))
 
 
-def _place_and_end(episode: Episode, tokenizer: Any) -> tuple[Place, int]:
+def _answer_start_and_end(episode: Episode, tokenizer: Any) -> tuple[AnswerStart, int]:
     """Return where the answers of an episode began, and the token that ended them."""
     arguments = episode.policy.get("template_kwargs")
-    place = format_of(tokenizer, arguments).place(episode.policy.get("think"))
-    if place.thinks:
+    answer_start = format_of(tokenizer, arguments).answer_start(episode.policy.get("think"))
+    if answer_start.thinks:
         raise UsageError("episodes: expected decisions without thoughts, of which no array has room. Play with think=False.")
-    return place, end_of_turn(tokenizer, arguments)
+    return answer_start, end_of_turn(tokenizer, arguments)
 
 
 def _candidates(decision: Decision, temperature: float) -> tuple[list[str], np.ndarray]:

@@ -83,13 +83,13 @@ def learner_of(policy: PolicyConfig, tokenizer: Any, tools: Iterable[str] = ()) 
     known = format_of(tokenizer)
     if policy.think:
         try:
-            known.place(True)
+            known.answer_start(True)
         except UsageError as error:
             repair = "Give a template that has some (chat_template), or collect again from a player with think=False."
             raise UsageError(f"data: expected rows without thoughts, as this model's chat template has none. {repair}") from error
         return policy
-    known.place(False)
-    return dataclasses.replace(policy, think=False if known.place().thinks else None)
+    known.answer_start(False)
+    return dataclasses.replace(policy, think=False if known.answer_start().thinks else None)
 
 
 def row_calls(tokenizer: Any, tool: str, *, think: bool) -> CallFormat:

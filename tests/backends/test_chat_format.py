@@ -102,27 +102,27 @@ def test_a_template_says_where_answers_begin_and_end_and_how_thoughts_are_writte
     tokenizer = with_template(template)
     check_tokenizer(tokenizer, "model:")
     chats = format_of(tokenizer)
-    place = chats.place(False)
-    assert (chats.end_marker, place.opening, chats.continues(place)) == (end, opening, kept)
+    answer_start = chats.answer_start(False)
+    assert (chats.end_marker, answer_start.opening, chats.continues(answer_start)) == (end, opening, kept)
     assert end_of_turn(tokenizer) == tokenizer.convert_tokens_to_ids(end) != tokenizer.eos_token_id
-    assert not place.thinks and chats.place().thinks == (thought is not None)
+    assert not answer_start.thinks and chats.answer_start().thinks == (thought is not None)
     if thought:
-        thinking = chats.place(True)
+        thinking = chats.answer_start(True)
         assert (thinking.thought_open, thinking.thought_close) == thought and thinking.opens_thought == (not thought[0])
     else:
         for think in (True, "low"):
             with pytest.raises(UsageError, match=f"think={think!r}: expected a model whose chat template has thoughts"):
-                chats.place(think)
+                chats.answer_start(think)
 
 
 def test_thoughts_are_switched_by_the_templates_own_arguments(with_template):
     tokenizers = [with_template(template) for template in (SWITCH, CHANNELS)]
     switch, channels = map(format_of, tokenizers)
     assert (switch.switch, channels.switch, switch.has_effort, channels.has_effort) == ("enable_thinking", None, False, True)
-    assert switch.place(False).arguments == (("enable_thinking", False),)
-    assert channels.place("low").arguments == (("reasoning_effort", "low"),)
+    assert switch.answer_start(False).arguments == (("enable_thinking", False),)
+    assert channels.answer_start("low").arguments == (("reasoning_effort", "low"),)
     with pytest.raises(UsageError, match="knows no effort, as in 'low'"):
-        switch.place("low")
+        switch.answer_start("low")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -134,15 +134,15 @@ def test_probabilities_are_those_of_a_plain_pass_from_the_templates_place_to_its
     backend = TransformersBackend(model, tokenizer, "small", weights="markers")
     found = backend.answer([Request(CHAT, CHOICES, think=False)])[0].probabilities
     chats, scores = format_of(tokenizer), []
-    place = chats.place(False)
-    prefix = chats.render(CHAT, True, dict(place.arguments)) + FAMILIES[family][2]
+    answer_start = chats.answer_start(False)
+    prefix = chats.render(CHAT, True, dict(answer_start.arguments)) + FAMILIES[family][2]
     for choice in CHOICES:
         answered = [*CHAT, {"role": "assistant", "content": choice}]
-        later = chats.render([*answered, CHAT[1]], False, dict(place.arguments))
-        last = chats.render(answered, False, dict(place.arguments))
+        later = chats.render([*answered, CHAT[1]], False, dict(answer_start.arguments))
+        last = chats.render(answered, False, dict(answer_start.arguments))
         assert family == "thoughts are removed" or (prefix + choice + FAMILIES[family][1]) in (last + later)
         said = [*text_tokens(tokenizer, choice), tokenizer.convert_tokens_to_ids(FAMILIES[family][1])]
-        prompt = prompt_tokens(tokenizer, CHAT, place)
+        prompt = prompt_tokens(tokenizer, CHAT, answer_start)
         assert tokenizer.decode(prompt) == prefix
         with torch.no_grad():
             log_probs = model(input_ids=torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
@@ -155,10 +155,10 @@ def test_a_turn_is_continued_as_generated_only_where_later_prompts_contain_it(wi
     said = [5, 6, 7]
     for family, (template, end, _, _, kept) in FAMILIES.items():
         tokenizer = with_template(template)
-        place = format_of(tokenizer).place(False)
-        before = prompt_tokens(tokenizer, CHAT[:2], place)
-        tokens = continued_tokens(tokenizer, [*before, *said], CHAT, place)
-        whole = prompt_tokens(tokenizer, CHAT, place)
+        answer_start = format_of(tokenizer).answer_start(False)
+        before = prompt_tokens(tokenizer, CHAT[:2], answer_start)
+        tokens = continued_tokens(tokenizer, [*before, *said], CHAT, answer_start)
+        whole = prompt_tokens(tokenizer, CHAT, answer_start)
         if kept:
             size = whole[::-1].index(tokenizer.convert_tokens_to_ids(end)) + 1  # the last end is that of the last question
             assert tokens[: len(before) + 3] == [*before, *said] and tokens[-size:] == whole[-size:], family
@@ -186,13 +186,13 @@ def test_gemmas_end_of_turn_ends_texts_and_is_what_sft_teaches(with_template):
 def test_past_thoughts_stand_in_prompts_if_an_argument_of_the_template_keeps_them(with_template):
     keeps = SWITCH.replace("and loop.last", "and (loop.last or preserve_thinking | default(false))")
     tokenizer, thought = with_template(keeps), {**CHAT[2], "reasoning": "Left is free."}
-    place = format_of(tokenizer).place(True)
-    written = [tokenizer.decode(prompt_tokens(tokenizer, [*CHAT[:2], past, CHAT[3]], place)) for past in (CHAT[2], thought)]
+    answer_start = format_of(tokenizer).answer_start(True)
+    written = [tokenizer.decode(prompt_tokens(tokenizer, [*CHAT[:2], past, CHAT[3]], answer_start)) for past in (CHAT[2], thought)]
     assert f"{THINK}Left is free.{CLOSE}turn left<|end|>" in written[1] and "<think>" not in written[0]
-    assert format_of(tokenizer).continues(place, thought=True) and not format_of(tokenizer).continues(place)
+    assert format_of(tokenizer).continues(answer_start, thought=True) and not format_of(tokenizer).continues(answer_start)
     set_format(tokenizer, {"preserve_thinking": False})
-    place = format_of(tokenizer).place(True)
-    dropped = prompt_tokens(tokenizer, [*CHAT[:2], thought, CHAT[3]], place)
+    answer_start = format_of(tokenizer).answer_start(True)
+    dropped = prompt_tokens(tokenizer, [*CHAT[:2], thought, CHAT[3]], answer_start)
     assert tokenizer.decode(dropped) == written[0], "the user's argument counts"
 
 

@@ -86,9 +86,9 @@ def test_a_thought_stands_before_the_call_as_the_template_has_it(gold, tiny_mode
     assert learner_of(policy_of([row]), tokenizer, [row.tool]).think is True
     conversation = Conversation.of(tokenizer, row.examples())
     for (messages, call, thought, _), decision in zip(row.examples(), conversation.decisions, strict=True):
-        place = row_calls(tokenizer, row.tool, think=True).place
+        answer_start = row_calls(tokenizer, row.tool, think=True).answer_start
         chat = [*messages, {"role": "assistant", "content": "", "reasoning": thought, "call": call}]
-        whole = rendered(tokenizer, chat, place).removesuffix("<|a|>").removesuffix("<|a|><think>")
+        whole = rendered(tokenizer, chat, answer_start).removesuffix("<|a|>").removesuffix("<|a|><think>")
         read, said = path_to(conversation, decision.prompt_end), [token for _, token in decision.answers[0]]
         learnt = said[len(said) - len(call_tokens(tokenizer, row_calls(tokenizer, row.tool, think=True), called_action(call))) :]
         assert tokenizer.decode([*read, *learnt]) == whole and thought in tokenizer.decode(said)

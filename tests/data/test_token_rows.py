@@ -101,9 +101,9 @@ def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each
     assert [row.decisions for row in rows] == ([4] if keeps == "true" else [1, 1, 1, 1])
     decisions = [step.decision for step in episode.steps]
     assert any(decision.reasoning for decision in decisions) == think
-    place = format_of(tokenizer).place(think)
+    answer_start = format_of(tokenizer).answer_start(think)
     for decision in decisions[: len(rows)]:
-        assert list(decision.tokens.prompt) == prompt_tokens(tokenizer, decision.messages, place), "what the template writes"
+        assert list(decision.tokens.prompt) == prompt_tokens(tokenizer, decision.messages, answer_start), "what the template writes"
     for row in rows:
         mask, played = torch.tensor(row.mask, dtype=torch.bool), torch.tensor(row.log_probs)
         torch.testing.assert_close(played[mask], plain_log_probs(model, row, TEMPERATURE)[mask], atol=1e-4, rtol=1e-4)

@@ -107,7 +107,7 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
         policy = load_policy(backend, env, mode="tool", strategy=strategy, tokens=True, temperature=1.0, think=False)
     (episode,) = rollout(make, policy, [1])
     assert episode.error is None and episode.invalid == 0 and len(episode.steps) == 3
-    place = calls_of(players, with_tool({}, tool_function(policy.spec)), think=False).place
+    place = calls_of(players, with_tool({}, tool_function(policy.spec)), think=False).answer_start
     without = [prompt_tokens(players, step.decision.messages, place) for step in episode.steps]
     trainer = GRPOTrainer(
         model=model,
@@ -162,7 +162,7 @@ def test_a_recorded_policy_reads_the_calls_as_the_model_wrote_them(tiny_model, c
         policy = load_policy(ScriptedBackend(script), env, **settings_of(str(tmp_path / "model")))
     (episode,) = rollout(make, policy, [1])
     assert [step.decision.action for step in episode.steps] == ["go forward", "turn left", "drop"]
-    place = calls_of(tokenizer, with_tool({}, tool_function(policy.spec)), think=False).place
+    place = calls_of(tokenizer, with_tool({}, tool_function(policy.spec)), think=False).answer_start
     asked = [tokenizer.decode(prompt_tokens(tokenizer, step.decision.messages, place)) for step in episode.steps]
     assert asked == read[:3] and '"Go forward."' in asked[1]
 

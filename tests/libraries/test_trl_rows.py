@@ -64,7 +64,7 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
     for example, ids, labels in zip(examples, batch["input_ids"], batch["labels"], strict=True):
         learnt = labels != -100
         assert tokenizer.decode(ids[learnt]) == f"{example.answer}<|im_end|>\n", "the expert's action, never the noise"
-        prompt = prompt_tokens(tokenizer, example.messages, format_of(tokenizer).place(False))
+        prompt = prompt_tokens(tokenizer, example.messages, format_of(tokenizer).answer_start(False))
         assert ids[: int(learnt.nonzero()[0])].tolist() == prompt, "the tokens that are played"
     trainer.train()
 
@@ -136,7 +136,7 @@ def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_bett
     model, tokenizer = load(tiny_model)
     trainer = dpo_trainer(model, tokenizer, file)
     for pair, row in zip(pairs, trainer.train_dataset, strict=True):
-        assert row["prompt_ids"] == prompt_tokens(tokenizer, pair["prompt"], format_of(tokenizer).place(False)), (
+        assert row["prompt_ids"] == prompt_tokens(tokenizer, pair["prompt"], format_of(tokenizer).answer_start(False)), (
             "the tokens that are played"
         )
         for kind in ("chosen", "rejected"):

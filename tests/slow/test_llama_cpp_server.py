@@ -178,7 +178,7 @@ def test_it_reads_our_calls_and_we_read_its_calls(tmp_path, backend_of):
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     tokenizer.chat_template = AS_SERVED
     tool = {name: value for name, value in tool_function(BABYAI_SPEC).items() if name != "return"}  # which llama.cpp leaves out
-    place = calls_of(tokenizer, with_tool({}, tool)).place
+    place = calls_of(tokenizer, with_tool({}, tool)).answer_start
     names = ("turn left", "go forward")
     asked = [{"role": "user", "content": "Play. Call act."}]
     for name in ("turn left", "go forward", "turn left", "turn left"):

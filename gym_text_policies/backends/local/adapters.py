@@ -89,7 +89,7 @@ def record_of(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def tell_without_record(name: str) -> None:
+def warn_without_record(name: str) -> None:
     """Log, once, that a folder does not say how its model was asked in training; loudly if a trainer has written it."""
     folder = Path(name)
     if not folder.is_dir() or record_of(name):
@@ -105,7 +105,7 @@ def tell_without_record(name: str) -> None:
         )
 
 
-def tell_other_base(name: str | Path, content: str) -> None:
+def warn_other_base(name: str | Path, content: str) -> None:
     """Warn if an adapter was trained on other weights than its base has now; `content` is the base's digest or commit."""
     learnt_on = record_of(str(name)).get(BASE)
     if isinstance(learnt_on, str) and learnt_on != content:

@@ -107,7 +107,7 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
             _kept.popitem(last=False)
         for other in tuple(_kept.values()):  # another thread may ask for a model while this one waits
             other.forget()  # a run plays one model after the other: what all have read would take gigabytes
-        with _telling(source.name):
+        with _announced(source.name):
             backend = _in_use[key] = _load(source, max_cached_tokens)
     _kept[key] = backend
     _kept.move_to_end(key)
@@ -117,7 +117,7 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
 
 
 @contextlib.contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _announced(name: str) -> Iterator[None]:
     """Log what is waited for, if a block takes long."""
     timer = threading.Timer(_SILENT, _logger.info, ("Loading %s, which takes up to two minutes on slow cores.", name))
     timer.daemon = True

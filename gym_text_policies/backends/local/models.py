@@ -17,8 +17,8 @@ from gym_text_policies.backends.local.adapters import (
     adapter_folder,
     read_adapter,
     short,
-    tell_other_base,
     template_of,
+    warn_other_base,
 )
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.rendering import set_format
@@ -85,7 +85,7 @@ class Source:
             )
         content, commit = content_of(source.base)
         if source.adapter:
-            tell_other_base(name, content or commit)
+            warn_other_base(name, content or commit)
         return replace(source, content=content, commit=commit)
 
     def _check_options(self) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.call_format import CallFormat
-from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.calls import Calls
 from gym_text_policies.backends.local.decoding import Generation
 from gym_text_policies.backends.local.grammars import Grammars
 from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.rendering import format_of
-from gym_text_policies.backends.local.thinking import BehindThought, Thought, ThoughtMarkers, with_budget
+from gym_text_policies.backends.local.thinking import PromptAndThought, Thought, ThoughtMarkers, with_budget
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
 
 _REMEMBERED = 4096
@@ -35,7 +35,7 @@ class Question:
     answer depends on the episode."""
     calls: CallFormat | None
     """How a call of the request's tool is written; None if it has none."""
-    place: Place = field(compare=False)
+    answer_start: AnswerStart = field(compare=False)
     """Where the prompt ends. `prompt` and the request's `think` determine it."""
 
     @property
@@ -45,7 +45,7 @@ class Question:
 
 
 @dataclass
-class Asked(BehindThought):
+class PendingAnswer(PromptAndThought):
     """A question on its way to an answer."""
 
     question: Question
@@ -57,7 +57,7 @@ class Asked(BehindThought):
     """The tokens of an answer that the model began where it could have thought."""
 
     @classmethod
-    def of(cls, question: Question) -> Asked:
+    def of(cls, question: Question) -> PendingAnswer:
         """Return a question to which there is no answer yet. A thought of no tokens is a part of the prompt."""
         thought = Thought("", cut=True) if question.request.think_tokens == 0 else None
         return cls(question, chat=question.prompt, turns_dropped=question.turns_dropped, thought=thought)
@@ -109,7 +109,9 @@ class Questions:
         # no function that this object keeps may know it: the model would not be released where it has to be
         self.tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         """Returns the tokens of a text by itself."""
-        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops(tokenizer, ends, place)))
+        self._markers_of = functools.lru_cache(
+            lambda answer_start: ThoughtMarkers(tokenizer, answer_start, stops(tokenizer, ends, answer_start))
+        )
         self.grammars = Grammars(tokenizer, lambda text: len(tokens(text)))
         self.calls = Calls(tokenizer, self.grammars)
 
@@ -120,21 +122,21 @@ class Questions:
             PolicyError: If the prompt is longer than the window even without its earlier turns.
         """
         calls = self.calls.form(request) if request.tool else None
-        place = calls.place if calls else format_of(self._tokenizer).place(request.think)
-        place, budget = with_budget(place, request.think_tokens, self._window)
+        answer_start = calls.answer_start if calls else format_of(self._tokenizer).answer_start(request.think)
+        answer_start, budget = with_budget(answer_start, request.think_tokens, self._window)
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
         if budget:
-            room += budget + len(self.markers(place).ids(place.thought_open + place.thought_close))
+            room += budget + len(self.markers(answer_start).ids(answer_start.thought_open + answer_start.thought_close))
         prompt, turns_dropped = fitting_tokens(
-            self._tokenizer, request.messages, self._window - room, self._name, read=request.read, place=place
+            self._tokenizer, request.messages, self._window - room, self._name, read=request.read, answer_start=answer_start
         )
         schema = self.grammars.bounded(request.schema, request.max_tokens) if request.schema else None
-        if request.choices is not None and not place.thinks:  # nothing is drawn
+        if request.choices is not None and not answer_start.thinks:  # nothing is drawn
             request = replace(request, temperature=0.0, seed=None, top_p=None, top_k=None, min_p=None)
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
         request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
-        return Question(tuple(prompt), turns_dropped, schema, request, calls, place)
+        return Question(tuple(prompt), turns_dropped, schema, request, calls, answer_start)
 
-    def markers(self, place: Place) -> ThoughtMarkers:
+    def markers(self, answer_start: AnswerStart) -> ThoughtMarkers:
         """Return how the model writes thoughts at a place."""
-        return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash
+        return self._markers_of(replace(answer_start, arguments=()))  # arguments of a template may have no hash

@@ -14,7 +14,7 @@ from jinja2 import TemplateError, meta, nodes
 
 from gym_text.errors import PolicyError, UsageError, import_extra, unknown_choice
 from gym_text_policies.backends.call_format import CallFormat, call_parts
-from gym_text_policies.backends.chat_format import PLAIN, PROBE, ChatFormat, Place, Think
+from gym_text_policies.backends.chat_format import PLAIN, PROBE, AnswerStart, ChatFormat, Think
 from gym_text_policies.records import Message
 
 _MOST_ADDED = 1_000_000
@@ -35,7 +35,7 @@ class _Chats(NamedTuple):
     """Whether a system message has to become part of the first question, as the template refuses it or leaves it out."""
 
 
-def rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> str:
+def rendered(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart = PLAIN) -> str:
     """Return a chat as text, up to where the model's answer begins, or the thought before it.
 
     If earlier messages have thoughts, the template writes them, as far as an argument of it says so.
@@ -43,11 +43,11 @@ def rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) 
     Raises:
         PolicyError: If the template cannot write this chat.
     """
-    arguments = dict(place.arguments)
+    arguments = dict(answer_start.arguments)
     if any("reasoning" in message for message in messages):
         arguments = {**format_of(tokenizer, arguments).keeping, **arguments}
     try:
-        return _applied(tokenizer, messages, arguments) + ("" if place.thinks else place.opening)
+        return _applied(tokenizer, messages, arguments) + ("" if answer_start.thinks else answer_start.opening)
     except _OF_TEMPLATES as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error

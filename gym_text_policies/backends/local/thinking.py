@@ -12,7 +12,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer
-from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, ChatFormat, Place
+from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, AnswerStart, ChatFormat
 from gym_text_policies.backends.local.tokens import special_tokens, template_tokens
 from gym_text_policies.records import Tokens
 
@@ -50,7 +50,7 @@ class Thought:
 
 
 @dataclass(kw_only=True)
-class BehindThought:
+class PromptAndThought:
     """A request as tokens, with what stands between its chat and the answer."""
 
     chat: tuple[int, ...]
@@ -119,10 +119,10 @@ class BehindThought:
         }
 
 
-def thinking_place(chats: ChatFormat) -> Place | None:
+def thinking_start(chats: ChatFormat) -> AnswerStart | None:
     """Return a place at which the model can think; None if the template has none."""
     with contextlib.suppress(UsageError):
-        return next((place for place in map(chats.place, (None, True)) if place.thinks), None)
+        return next((answer_start for answer_start in map(chats.answer_start, (None, True)) if answer_start.thinks), None)
     return None
 
 
@@ -131,15 +131,15 @@ class ThoughtMarkers:
 
     Args:
         tokenizer: One of transformers.
-        place: Where the thought begins.
+        answer_start: Where the thought begins.
         stops: The tokens that end a turn.
     """
 
-    def __init__(self, tokenizer: Any, place: Place, stops: Collection[int]) -> None:
+    def __init__(self, tokenizer: Any, answer_start: AnswerStart, stops: Collection[int]) -> None:
         self._tokenizer, self._stops = tokenizer, stops
-        self.place = place
-        self.opened, self.closed = place.thought_open.strip(), place.thought_close.strip()
-        answer = place.opening.strip()
+        self.answer_start = answer_start
+        self.opened, self.closed = answer_start.thought_open.strip(), answer_start.thought_close.strip()
+        answer = answer_start.opening.strip()
         # channels: an answer has a marker of its own, and whatever does not begin with that is a thought
         self.answer_open = "" if not self.opened or answer.startswith((self.opened, self.closed)) else answer
         self._piece = functools.lru_cache(1 << 16)(lambda token: self.raw([token]))
@@ -228,44 +228,44 @@ class ThoughtWatch:
         if self._state is _State.NO_THOUGHT:
             return None
         markers, said = self._markers, list(tokens)
-        place = markers.place
+        answer_start = markers.answer_start
         if self._state is _State.UNDECIDED:
-            return Thought("", (), markers.ids(place.thought_open + place.thought_close), cut=True)
+            return Thought("", (), markers.ids(answer_start.thought_open + answer_start.thought_close), cut=True)
         if self._state is _State.STOPPED:
             said.pop()
         text = markers.raw(said)
-        if self._state is not _State.CLOSED or not place.is_closed(text):
+        if self._state is not _State.CLOSED or not answer_start.is_closed(text):
             # taken back: the beginning of a closing marker, and a token that is the marker's end and the answer's beginning
             while said and (markers.closed in text or ends_with_beginning(text, markers.closed)):
                 said.pop()
                 text = markers.raw(said)
         inner = text.lstrip().removeprefix(markers.opened)
         inner = inner.rpartition(markers.closed)[0] if markers.closed in inner else inner
-        closing = markers.ids(place.closing(text))
+        closing = markers.ids(answer_start.closing(text))
         return Thought(markers.plain(inner), tuple(said), closing, cut=self._state is not _State.CLOSED)
 
 
-def with_budget(place: Place, tokens: int | None, window: int) -> tuple[Place, int | None]:
+def with_budget(answer_start: AnswerStart, tokens: int | None, window: int) -> tuple[AnswerStart, int | None]:
     """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
 
     A thought of no tokens is written in the model's place: as part of the prompt.
 
     Args:
-        place: Where the answer begins, or the thought before it.
+        answer_start: Where the answer begins, or the thought before it.
         tokens: Most tokens of a thought, if a request says so. Else half of the model's window is the most.
         window: Most tokens that the model reads.
 
     Raises:
         UsageError: If the thought would take the whole window.
     """
-    if not place.thinks:
-        return place, None
+    if not answer_start.thinks:
+        return answer_start, None
     budget = min(THOUGHT_TOKENS, window // 2) if tokens is None else tokens
     if budget >= window:
         raise UsageError(f"think_tokens: expected fewer than the model's window of {window} tokens; got {budget}.")
     if budget == 0:
-        place = replace(place, opening=place.thought_open + place.thought_close, thinks=False)
-    return place, budget
+        answer_start = replace(answer_start, opening=answer_start.thought_open + answer_start.thought_close, thinks=False)
+    return answer_start, budget
 
 
 def ends_with_beginning(text: str, marker: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
-from gym_text_policies.backends.chat_format import PLAIN, PROBE, Place
+from gym_text_policies.backends.chat_format import PLAIN, PROBE, AnswerStart
 from gym_text_policies.backends.local.rendering import calls_of, check_arguments, format_of, rendered
 from gym_text_policies.records import Message
 
@@ -20,7 +20,7 @@ _DROPPED_TOGETHER = 8
 each step."""
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> list[int]:
+def prompt_tokens(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart = PLAIN) -> list[int]:
     """Return the tokens of a chat, up to where the model's answer begins.
 
     Special tokens of the tokenizer mark the roles. The template may write more markers, such as ``</think>``, that are single
@@ -31,21 +31,23 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
     Args:
         tokenizer: One of transformers with a chat template.
         messages: The chat.
-        place: Where the answer begins, or the thought before it; see `ChatFormat.place`.
+        answer_start: Where the answer begins, or the thought before it; see `ChatFormat.answer_start`.
     """
-    return _tokens_behind(tokenizer, messages, place)
+    return _tokens_behind(tokenizer, messages, answer_start)
 
 
-def _tokens_behind(tokenizer: Any, messages: Sequence[Message], place: Place, behind: str = "") -> list[int]:
+def _tokens_behind(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart, behind: str = "") -> list[int]:
     """Return the tokens of the part of a chat that stands behind a text; the chat contains this text once."""
 
     def write(hide: Callable[[str], str]) -> str:
         chat = [{key: hide(value) if key in _TEXTS else value for key, value in message.items()} for message in messages]
-        text = rendered(tokenizer, chat, place)
+        text = rendered(tokenizer, chat, answer_start)
         return text[text.index(behind) + len(behind) :]
 
     texts = [message[field] for message in messages for field in _TEXTS if field in message]
-    before_word = bool(place.opening or place.arguments) and "tools" not in dict(place.arguments)  # a call begins with a marker
+    before_word = bool(answer_start.opening or answer_start.arguments) and "tools" not in dict(
+        answer_start.arguments
+    )  # a call begins with a marker
     return tokens_around(tokenizer, texts, write, before_word=before_word)
 
 
@@ -135,7 +137,9 @@ def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
     ]
 
 
-def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message], place: Place = PLAIN) -> list[int]:
+def continued_tokens(
+    tokenizer: Any, read: Sequence[int], messages: Sequence[Message], answer_start: AnswerStart = PLAIN
+) -> list[int]:
     """Return the tokens of a chat whose start the model has read and generated, up to where the model's next answer begins.
 
     If the model's words are tokenised again, the tokens may differ from those that it generated: it may have used other tokens for
@@ -147,24 +151,32 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
         tokenizer: One of transformers with a chat template.
         read: The tokens of the chat up to the end of the model's last message, with or without the end of turn.
         messages: The whole chat.
-        place: See `prompt_tokens`.
+        answer_start: See `prompt_tokens`.
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     thought = "reasoning" in messages[last]
-    calls = calls_of(tokenizer, dict(place.arguments)) if "call" in messages[last] else None
-    continues = calls.continues if calls else functools.partial(format_of(tokenizer).continues, place)
-    if (place.thinks and not thought) or not continues(thought=thought):
-        return prompt_tokens(tokenizer, messages, place)
+    calls = calls_of(tokenizer, dict(answer_start.arguments)) if "call" in messages[last] else None
+    continues = calls.continues if calls else functools.partial(format_of(tokenizer).continues, answer_start)
+    if (answer_start.thinks and not thought) or not continues(thought=thought):
+        return prompt_tokens(tokenizer, messages, answer_start)
     sign = _unused_character("".join(text for message in messages for text in message.values()))
     signed = {"call": json.dumps({calls.argument: sign}, ensure_ascii=False)} if calls else {"content": sign}
-    following = _tokens_behind(tokenizer, [*messages[:last], {**messages[last], **signed}, *messages[last + 1 :]], place, sign)
+    following = _tokens_behind(
+        tokenizer, [*messages[:last], {**messages[last], **signed}, *messages[last + 1 :]], answer_start, sign
+    )
     if calls:  # the rest of the call is generated as well
         following = following[following.index(*template_tokens(tokenizer, calls.end)) :]
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 
 def fitting_tokens(
-    tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str, *, read: Sequence[int] = (), place: Place = PLAIN
+    tokenizer: Any,
+    messages: Sequence[Message],
+    max_tokens: int,
+    name: str,
+    *,
+    read: Sequence[int] = (),
+    answer_start: AnswerStart = PLAIN,
 ) -> tuple[list[int], int]:
     """Return the tokens of a chat, and the number of turns dropped: if the chat is too long, its oldest turns are left out.
 
@@ -177,19 +189,19 @@ def fitting_tokens(
         name: The model's name, for the error.
         read: The tokens of the chat's start, if they are known; see `continued_tokens`. If the chat is too long, it is tokenised
             anew without them.
-        place: See `prompt_tokens`.
+        answer_start: See `prompt_tokens`.
 
     Raises:
         PolicyError: If the messages that have to stay are too long.
     """
-    tokens = continued_tokens(tokenizer, read, messages, place) if read else prompt_tokens(tokenizer, messages, place)
+    tokens = continued_tokens(tokenizer, read, messages, answer_start) if read else prompt_tokens(tokenizer, messages, answer_start)
     if len(tokens) <= max_tokens:
         return tokens, 0
     turns = [index for index, message in enumerate(messages) if message["role"] in ("user", "tool")]
 
     def tokens_without(dropped: int) -> list[int]:
         first = {**messages[turns[dropped]], "role": "user"}  # a tool's answer whose call is left out is a question
-        return prompt_tokens(tokenizer, [*messages[: turns[0]], first, *messages[turns[dropped] + 1 :]], place)
+        return prompt_tokens(tokenizer, [*messages[: turns[0]], first, *messages[turns[dropped] + 1 :]], answer_start)
 
     needed = bisect.bisect_left(range(len(turns)), True, key=lambda dropped: len(tokens_without(dropped)) <= max_tokens)
     if needed == len(turns):
@@ -243,7 +255,7 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
         raise UsageError(f"{why} expected a chat template that writes all messages; it leaves out that of the {lost[0]}.")
     try:
         check_arguments(tokenizer, format_of(tokenizer).arguments)
-        format_of(tokenizer).place()
+        format_of(tokenizer).answer_start()
         end = end_of_turn(tokenizer)
     except UsageError as error:
         raise UsageError(f"{why} {error}") from error
@@ -280,18 +292,18 @@ def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> i
     )
 
 
-def stops(tokenizer: Any, ends: int | Iterable[int] | None = (), place: Place | None = None) -> frozenset[int]:
+def stops(tokenizer: Any, ends: int | Iterable[int] | None = (), answer_start: AnswerStart | None = None) -> frozenset[int]:
     """Return the tokens at which a model has stopped answering: its end of turn, and what ends its texts otherwise.
 
     Args:
         tokenizer: One of transformers with a chat template.
         ends: ``generation_config.eos_token_id`` of the model.
-        place: If given, the tokens are those that stop a thought at this place. Tokens that close the thought are none of them.
+        answer_start: If given, the tokens are those that stop a thought there. Tokens that close the thought are none of them.
     """
     others = [ends] if isinstance(ends, int) else list(ends or ())
     eos = tokenizer.eos_token_id
     found = {end_of_turn(tokenizer), *others, *(() if eos is None else (eos,))}
-    return frozenset(found) - frozenset(template_tokens(tokenizer, place.thought_close) if place else ())
+    return frozenset(found) - frozenset(template_tokens(tokenizer, answer_start.thought_close) if answer_start else ())
 
 
 def _unused_character(text: str) -> str:

@@ -14,10 +14,10 @@ from gym_text_policies.backends.local.best_first import find, search
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.prefixes import Prefix
-from gym_text_policies.backends.local.questions import Asked, Question, Questions
+from gym_text_policies.backends.local.questions import PendingAnswer, Question, Questions
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thinking import thinking_place
+from gym_text_policies.backends.local.thinking import thinking_start
 
 _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""
@@ -75,7 +75,7 @@ class TransformersBackend(Backend):
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         self._questions = Questions(tokenizer, window_of(model.config), str(self._identity["model"]), ends)
-        self._thoughts = thinking_place(format_of(tokenizer))
+        self._thoughts = thinking_start(format_of(tokenizer))
         if max_cached_tokens is not None:
             check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
         self._prefixes = exact_prefixes(model.eval(), max_cached_tokens, optimise=optimise, weights=weights)
@@ -137,8 +137,8 @@ class TransformersBackend(Backend):
 
     def _compute(self, questions: Sequence[Question]) -> list[Answer]:
         """Answer different questions. Those about which the model thinks come first."""
-        asked = {question: Asked.of(question) for question in questions}
-        self._think([each for question, each in asked.items() if question.place.thinks])
+        asked = {question: PendingAnswer.of(question) for question in questions}
+        self._think([each for question, each in asked.items() if question.answer_start.thinks])
         answers: dict[Question, Answer] = {}
         choosing = [each for each in asked.values() if each.question.request.choices is not None]
         for choose, searches in ((self._choose, False), (self._find, True)):
@@ -149,11 +149,11 @@ class TransformersBackend(Backend):
             answers |= zip([each.question for each in free], self._generate(free), strict=True)
         return [answers[question] for question in questions]
 
-    def _think(self, asked: Sequence[Asked]) -> None:
+    def _think(self, asked: Sequence[PendingAnswer]) -> None:
         """Let the model think about several questions together, each until its thought ends or has its greatest length."""
         for each in asked:
             each.cached = self._prefixes.match(each.question.prompt)
-        watches = [self._questions.markers(each.question.place).watch() for each in asked]
+        watches = [self._questions.markers(each.question.answer_start).watch() for each in asked]
         prefixes = self._prefixes.open([each.question.prompt for each in asked]) if asked else []
         generations = [
             Generation(question.prompt, prefix, self._sampler(question), self._texts, watch, question.request.think_tokens or 0)
@@ -166,11 +166,11 @@ class TransformersBackend(Backend):
             if each.thought:
                 self._texts.remember(each.question.prompt, each.thought.tokens)
             else:  # the model has begun its answer; unless answers begin there, it answers anew where they do
-                each.opening = self._questions.markers(each.question.place).ids(each.question.place.opening)
+                each.opening = self._questions.markers(each.question.answer_start).ids(each.question.answer_start.opening)
                 free = not (each.opening or each.question.schema or each.question.choices)
                 each.begun = tuple(generation.tokens) if free else ()
 
-    def _opened(self, asked: Sequence[Asked]) -> list[Prefix]:
+    def _opened(self, asked: Sequence[PendingAnswer]) -> list[Prefix]:
         """Return what is remembered of the tokens before each answer."""
         unread = [each for each in asked if each.prefix is None]
         for each in unread:
@@ -179,7 +179,7 @@ class TransformersBackend(Backend):
         opened = iter(self._prefixes.open([each.prompt for each in unread]) if unread else ())
         return [next(opened) if each.prefix is None else each.prefix for each in asked]
 
-    def _groups(self, asked: Sequence[Asked]) -> Iterator[list[Asked]]:
+    def _groups(self, asked: Sequence[PendingAnswer]) -> Iterator[list[PendingAnswer]]:
         """Divide questions with choices into groups, one for each forward pass. Those with the fewest unread tokens come first.
 
         If the cache has no room for all questions, another order could drop what the next question needs.
@@ -197,7 +197,7 @@ class TransformersBackend(Backend):
         if group:
             yield group
 
-    def _choose(self, asked: Sequence[Asked]) -> list[Answer]:
+    def _choose(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
         """Score the candidates of several questions in one pass."""
         candidates = [
             Candidates.of(
@@ -226,7 +226,7 @@ class TransformersBackend(Backend):
             return False
         return sum(len(self._questions.tokens(choice)) for choice in question.choices) > _FEW_TOKENS
 
-    def _find(self, asked: Sequence[Asked]) -> list[Answer]:
+    def _find(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
         """Find the most probable candidates of several questions, without the probabilities of the others."""
         searches = [
             search(prefix, each.prompt, [self._questions.tokens(choice) for choice in each.question.choices], self._questions.end)
@@ -235,11 +235,11 @@ class TransformersBackend(Backend):
         answers = []
         for each, found in zip(asked, find(self._prefixes, searches), strict=True):
             choice = each.question.choices[found.index]
-            told = {choice: (found.tokens, found.log_probs)}
-            answers.append(each.answer(told, choice=choice, tokens_in=found.tokens_read))
+            tokens_of_choice = {choice: (found.tokens, found.log_probs)}
+            answers.append(each.answer(tokens_of_choice, choice=choice, tokens_in=found.tokens_read))
         return answers
 
-    def _generate(self, asked: Sequence[Asked]) -> list[Answer]:
+    def _generate(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
         """Generate the texts of several questions together."""
         generations = [self._generation(each, prefix) for each, prefix in zip(asked, self._opened(asked), strict=True)]
         generate(self._prefixes, generations)
@@ -248,7 +248,7 @@ class TransformersBackend(Backend):
                 self._texts.remember(each.prompt, generation.tokens)
         return [self._said(each, generation) for each, generation in zip(asked, generations, strict=True)]
 
-    def _generation(self, asked: Asked, prefix: Prefix) -> Generation:
+    def _generation(self, asked: PendingAnswer, prefix: Prefix) -> Generation:
         """Return the generation of an answer in words."""
         question, generation, grammar, ends = asked.question, asked.generation, None, self._questions.stops
         if question.schema and question.calls:
@@ -265,7 +265,7 @@ class TransformersBackend(Backend):
         generation.sampler.grammar = grammar
         return generation
 
-    def _said(self, asked: Asked, generation: Generation) -> Answer:
+    def _said(self, asked: PendingAnswer, generation: Generation) -> Answer:
         """Return a generated answer."""
         tokens, finish, called = generation.tokens, "stop" if generation.ended else "length", None
         words = tokens[:-1] if generation.ended else tokens

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.chat_format import PLAIN, Place
+from gym_text_policies.backends.chat_format import PLAIN, AnswerStart
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, ends_with_beginning
 from gym_text_policies.backends.local.tokens import check_tokenizer, fitting_tokens, stops, template_tokens, text_tokens
@@ -69,7 +69,7 @@ class ChatTokenizer:
         room: int = 1,
         more: int = 0,
         read: Sequence[int] = (),
-        place: Place = PLAIN,
+        answer_start: AnswerStart = PLAIN,
     ) -> tuple[list[int], list[list[int]], int]:
         """Return the tokens of a chat, those of each choice with an end of turn, and the number of turns dropped.
 
@@ -79,7 +79,7 @@ class ChatTokenizer:
             room: Number of tokens for which the model's window must have room behind the chat, if there are no choices.
             more: Number of tokens for which it must have room before the answer.
             read: The tokens of the chat's start, if they are known; see `continued_tokens`.
-            place: Where the answer begins, or the thought before it.
+            answer_start: Where the answer begins, or the thought before it.
 
         Raises:
             PolicyError: If the chat is longer than the model's window even without its earlier turns.
@@ -89,7 +89,9 @@ class ChatTokenizer:
             room = more + (max(map(len, candidates)) if candidates else room)
             if self._asks:
                 self._tokenizer.learn(messages)
-            prompt, dropped = fitting_tokens(self._tokenizer, messages, self.window - room, self._name, read=read, place=place)
+            prompt, dropped = fitting_tokens(
+                self._tokenizer, messages, self.window - room, self._name, read=read, answer_start=answer_start
+            )
         return prompt, candidates, dropped
 
     def ids(self, text: str) -> tuple[int, ...]:
@@ -105,34 +107,34 @@ class ChatTokenizer:
         with self.lock:
             return str(self._tokenizer.decode([self.end]))
 
-    def stopped_within(self, place: Place, generated: Generated) -> bool:
+    def stopped_within(self, answer_start: AnswerStart, generated: Generated) -> bool:
         """Return whether a server took a part of what closes a thought for an end: in channels, a thought and a turn end alike."""
         if generated.finish != "stop" or not generated.tokens or generated.tokens[-1] in self._stops:
             return False
         with self.lock:
-            return ends_with_beginning(self._tokenizer.decode(generated.tokens), place.thought_close.strip())
+            return ends_with_beginning(self._tokenizer.decode(generated.tokens), answer_start.thought_close.strip())
 
-    def thought(self, place: Place, generated: Generated) -> Thought | None:
+    def thought(self, answer_start: AnswerStart, generated: Generated) -> Thought | None:
         """Return the thought with which a generated text begins; None if the model began an answer.
 
         Args:
-            place: Where the text was generated.
+            answer_start: Where the text was generated.
             generated: The text, up to the end of the thought or of the turn.
         """
         with self.lock:
-            markers, tokens = self._markers(place, generated), list(generated.tokens)
-            if tokens and generated.finish == "stop" and not place.is_closed(markers.raw(tokens)):
-                ends = stops(self._tokenizer, tokens[-1], place)  # the server may know more ends
-                markers = ThoughtMarkers(self._tokenizer, place, ends)
+            markers, tokens = self._markers(answer_start, generated), list(generated.tokens)
+            if tokens and generated.finish == "stop" and not answer_start.is_closed(markers.raw(tokens)):
+                ends = stops(self._tokenizer, tokens[-1], answer_start)  # the server may know more ends
+                markers = ThoughtMarkers(self._tokenizer, answer_start, ends)
             watch = markers.watch()
             size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
             return watch.thought(tokens[:size])
 
-    def answer(self, place: Place, generated: Generated, *, words: bool = True) -> Generated:
+    def answer(self, answer_start: AnswerStart, generated: Generated, *, words: bool = True) -> Generated:
         """Return a generated answer up to its end of turn, without thoughts.
 
         Args:
-            place: Where the answer, or the thought before it, begins.
+            answer_start: Where the answer, or the thought before it, begins.
             generated: What was generated behind that thought.
             words: Whether thoughts may stand in the answer: not if it follows a JSON schema.
         """
@@ -142,17 +144,17 @@ class ChatTokenizer:
         finish, text, closed = "stop" if ended else generated.finish, generated.text, True
         said = tokens[:-1] if ended else tokens
         with self.lock:
-            if place.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(generated.tokens):
+            if answer_start.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(generated.tokens):
                 text = str(self._tokenizer.decode(said, skip_special_tokens=True))
-            if words and place.thought_close:
-                text, closed = self._markers(place, generated).answer(said, text)
+            if words and answer_start.thought_close:
+                text, closed = self._markers(answer_start, generated).answer(said, text)
         log_probs = generated.log_probs[: len(tokens)]
         return replace(generated, text=text, tokens=tokens, log_probs=log_probs, finish=finish if closed else "length")
 
-    def _markers(self, place: Place, generated: Generated) -> ThoughtMarkers:
+    def _markers(self, answer_start: AnswerStart, generated: Generated) -> ThoughtMarkers:
         if self._asks:
             self._tokenizer.learn_text(self._tokenizer.decode(generated.tokens))
-        return ThoughtMarkers(self._tokenizer, place, stops(self._tokenizer, place=place))
+        return ThoughtMarkers(self._tokenizer, answer_start, stops(self._tokenizer, answer_start=answer_start))
 
 
 def load_tokenizer(name: str, *, why: str) -> Any:

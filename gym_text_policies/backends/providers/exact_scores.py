@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request, softmax
-from gym_text_policies.backends.chat_format import Place
-from gym_text_policies.backends.local.thinking import BehindThought, Thought, with_budget
+from gym_text_policies.backends.chat_format import AnswerStart
+from gym_text_policies.backends.local.thinking import PromptAndThought, Thought, with_budget
 from gym_text_policies.backends.providers.answer_checks import is_log_prob
 from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
 from gym_text_policies.backends.providers.connection import Connection
@@ -26,10 +26,10 @@ _NO_LIST = (404, 405, 500, 501)
 
 
 @dataclass
-class _TokenRequest(BehindThought):
+class _TokenRequest(PromptAndThought):
     """A request as tokens, with the thought of the model, if it thinks."""
 
-    place: Place
+    answer_start: AnswerStart
     """Where the answer begins, or the thought before it."""
     candidates: list[list[int]]
     """The tokens of each choice, with an end of turn."""
@@ -98,7 +98,7 @@ class ExactScores:
         if asked.thought and draw.seed is not None:
             draw = replace(draw, seed=(draw.seed + 1) % 2**31)  # the thought has used the draws of this seed
         generated = self._server.generate(asked.prompt, draw)
-        said = self._tokens.answer(asked.place, generated, words=request.schema is None)
+        said = self._tokens.answer(asked.answer_start, generated, words=request.schema is None)
         return asked.answer(
             computed=said.computed,
             text=said.text,
@@ -113,12 +113,12 @@ class ExactScores:
 
     def _with_thought(self, request: Request, choices: Sequence[str] = ()) -> _TokenRequest:
         """Return a request as tokens, with the model's thought, if it thinks."""
-        place, limit = self._limited_place(request)
-        more = 0 if limit is None else limit + len(self._tokens.ids(place.thought_open + place.thought_close))
+        answer_start, limit = self._limited_place(request)
+        more = 0 if limit is None else limit + len(self._tokens.ids(answer_start.thought_open + answer_start.thought_close))
         chat, candidates, dropped = self._tokens.of(
-            request.messages, choices, room=request.max_tokens, more=more, read=request.read, place=place
+            request.messages, choices, room=request.max_tokens, more=more, read=request.read, answer_start=answer_start
         )
-        asked = _TokenRequest(place=place, candidates=candidates, chat=tuple(chat), turns_dropped=dropped)
+        asked = _TokenRequest(answer_start=answer_start, candidates=candidates, chat=tuple(chat), turns_dropped=dropped)
         if limit == 0:
             asked.thought = Thought("", cut=True)
         elif limit:
@@ -127,25 +127,25 @@ class ExactScores:
 
     def _think(self, request: Request, asked: _TokenRequest, limit: int) -> None:
         """Let the model think, at most `limit` tokens."""
-        draw = Draw.of(request, limit, stop=asked.place.thought_close.strip())
+        draw = Draw.of(request, limit, stop=asked.answer_start.thought_close.strip())
         generated = self._server.generate(asked.prompt, draw)
-        while len(generated.tokens) < limit and self._tokens.stopped_within(asked.place, generated):
+        while len(generated.tokens) < limit and self._tokens.stopped_within(asked.answer_start, generated):
             rest = replace(draw, most=limit - len(generated.tokens))
             generated = generated.then(self._server.generate([*asked.prompt, *generated.tokens], rest))
-        asked.thought = self._tokens.thought(asked.place, generated)
+        asked.thought = self._tokens.thought(asked.answer_start, generated)
         asked.computed, asked.log_probs = generated.computed, generated.log_probs
         if asked.thought is None:  # the model has begun its answer: it answers anew, where answers begin
-            asked.opening = self._tokens.ids(asked.place.opening)
+            asked.opening = self._tokens.ids(asked.answer_start.opening)
 
-    def _limited_place(self, request: Request) -> tuple[Place, int | None]:
+    def _limited_place(self, request: Request) -> tuple[AnswerStart, int | None]:
         """Return the result of `with_budget`, after a comparison of the prompt's tokens with the server's."""
-        place = self._tokens.format.place(request.think)
-        arguments = dict(place.arguments)
+        answer_start = self._tokens.format.answer_start(request.think)
+        arguments = dict(answer_start.arguments)
         with self._tokens.lock:
             if (name := json.dumps(arguments, sort_keys=True)) not in self._checked:
                 self._server.check_tokens(arguments)
                 self._checked.add(name)
-        return with_budget(place, request.think_tokens, self._tokens.window)
+        return with_budget(answer_start, request.think_tokens, self._tokens.window)
 
 
 def token_server(server: Connection, tokenizer: str | None) -> TokenServer | None:

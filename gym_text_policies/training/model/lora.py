@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
+from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, warn_other_base
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.training.model.processes import process_count, training_device
@@ -79,7 +79,7 @@ def add_lora(model: Any, *, rank: int | None = None, adapter: str | Path = "", n
         base, _ = read_adapter(adapter)
         if base != model.base_name:
             raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
-        tell_other_base(adapter, getattr(model, "base_content", ""))
+        warn_other_base(adapter, getattr(model, "base_content", ""))
         config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
         if rank not in (None, config.r):
             raise UsageError(

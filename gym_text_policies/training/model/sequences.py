@@ -76,11 +76,11 @@ class Conversation:
             UsageError: If there is a thought or a tool, and the chat template has none.
         """
         calls = row_calls(tokenizer, tool, think=bool(thought)) if tool else None
-        place = calls.place if calls else format_of(tokenizer).place(bool(thought))
-        start = self._read(prompt_tokens(tokenizer, messages, place))
+        answer_start = calls.answer_start if calls else format_of(tokenizer).answer_start(bool(thought))
+        start = self._read(prompt_tokens(tokenizer, messages, answer_start))
         between: list[int] = []
         if thought:
-            markers = (template_tokens(tokenizer, text) for text in (place.thought_open, place.thought_close))
+            markers = (template_tokens(tokenizer, text) for text in (answer_start.thought_open, answer_start.thought_close))
             between = [*next(markers), *text_tokens(tokenizer, thought), *next(markers)]
         thinking = [start, *self.tree.grow(start, between)]
         paths = []

@@ -63,7 +63,7 @@ def test_a_call_is_the_path_of_the_most_probable_tokens_among_the_calls(backends
     called = set()
     for text in (f"{i} walls{' far' * i}" for i in range(12)):
         (answer,) = backend.answer([request(text, tokens=True)])
-        prompt = prompt_tokens(tokenizer, request(text).messages, calls.place)
+        prompt = prompt_tokens(tokenizer, request(text).messages, calls.answer_start)
         left = {name: list(answer.tokens[answer.arguments].said) for name in [called_action(answer.arguments)]}
         for name in NAMES[:3]:
             left[name] = template_tokens(tokenizer, calls.text(name))
@@ -114,8 +114,8 @@ def test_a_chat_of_calls_beyond_the_window_loses_its_oldest_turns(backends, temp
     assert called_action(answer.arguments) in NAMES and answer.turns_dropped > 30
     left = as_calls([rules, *steps[2 * answer.turns_dropped :], last])
     assert [message["role"] for message in left[:4]] == ["system", "user", "assistant", "tool"]
-    place = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False).place
-    assert answer.tokens_in == len(prompt_tokens(tokenizer, left, place))
+    answer_start = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False).answer_start
+    assert answer.tokens_in == len(prompt_tokens(tokenizer, left, answer_start))
 
 
 @BOTH

@@ -8,7 +8,7 @@ import torch
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.thinking import ThoughtMarkers
@@ -88,7 +88,7 @@ def test_probabilities_are_those_of_names_behind_the_thought(form):
 def test_without_a_thought_probabilities_are_those_behind_the_opening(form):
     model = models.taught(form)
     tokenizer = model[1]
-    off = format_of(tokenizer).place(False)
+    off = format_of(tokenizer).answer_start(False)
     (answer,) = ask(model, question(choices=NAMES, think=False))
     assert answer.reasoning is None and answer.tokens_out == 0
     assert answer.probabilities == pytest.approx(brute_force(model, prompt_tokens(tokenizer, models.chat(WALL), off)), abs=1e-4)
@@ -100,14 +100,14 @@ def test_a_thought_at_its_budget_is_closed_and_names_are_scored_behind_it(form, 
     options = {"temperature": temperature, "seed": 3, "think_tokens": 9} if temperature else {"think_tokens": 9}
     (answer,) = ask(model, question(choices=NAMES, **options))
     tokenizer = model[1]
-    place = format_of(tokenizer).place()
+    answer_start = format_of(tokenizer).answer_start()
     before = (*answer.tokens["go"].prompt, *answer.tokens["go"].said[: first(answer)])
     assert answer.probabilities == pytest.approx(brute_force(model, before), abs=1e-4)
     written = tokenizer.decode(before)
     if form == "switch":  # such a model does not begin with a thought, and so answers where answers without a thought stand
-        assert answer.reasoning is None and written.endswith(place.opening)
+        assert answer.reasoning is None and written.endswith(answer_start.opening)
     else:
-        close = place.thought_close
+        close = answer_start.thought_close
         assert answer.thought_cut and answer.tokens_reasoning <= 9 and written.endswith(close)
         given = answer.tokens["go"].written
         assert tokenizer.decode([answer.tokens["go"].said[index] for index in given]) == close
@@ -116,11 +116,11 @@ def test_a_thought_at_its_budget_is_closed_and_names_are_scored_behind_it(form, 
 @pytest.mark.parametrize("form", ["channels"])
 def test_a_thought_of_no_tokens_is_written_in_the_prompt(form):
     model = models.taught(form)
-    place = format_of(model[1]).place()
+    answer_start = format_of(model[1]).answer_start()
     (answer,) = ask(model, question(choices=NAMES, think_tokens=0))
     assert (answer.reasoning, answer.thought_cut, answer.tokens_out) == ("", True, 0)
     written = model[1].decode(answer.tokens["go"].prompt)
-    assert written.endswith(f"{place.thought_open}{place.thought_close}") and answer.tokens["go"].written == ()
+    assert written.endswith(f"{answer_start.thought_open}{answer_start.thought_close}") and answer.tokens["go"].written == ()
     assert answer.probabilities == pytest.approx(brute_force(model, answer.tokens["go"].prompt), abs=1e-4)
 
 
@@ -178,10 +178,10 @@ def test_each_token_of_a_thought_is_read_once(monkeypatch):
     assert backend.answer([question(BALL, choices=NAMES)])[0].tokens_cached == answers[1].tokens_in
 
 
-THINK = Place((), "<think>\n\n</think>\n\n", True, "<think>\n", "\n</think>\n\n")
-BARE = Place((), "", True, "<think>", "</think>")
-INSIDE = Place((), "\n</think>\n\n", True, "", "\n</think>\n\n")
-CHANNELS = Place(
+THINK = AnswerStart((), "<think>\n\n</think>\n\n", True, "<think>\n", "\n</think>\n\n")
+BARE = AnswerStart((), "", True, "<think>", "</think>")
+INSIDE = AnswerStart((), "\n</think>\n\n", True, "", "\n</think>\n\n")
+CHANNELS = AnswerStart(
     *((), "<|channel|>final<|message|>", True, "<|channel|>analysis<|message|>"),
     "<|end|><|im_start|>assistant<|channel|>final<|message|>",
 )
@@ -211,10 +211,10 @@ ENDS = [
 
 @pytest.mark.parametrize("split", [False, True], ids=["markers are tokens", "markers are characters"])
 @pytest.mark.parametrize(("place", "text", "thought", "kept", "closing", "cut"), ENDS)
-def test_where_a_thought_ends_and_what_closes_it(random_models, place, text, thought, kept, closing, cut, split):
-    tokenizer = random_models["channels" if place is CHANNELS else "switch"][1]
+def test_where_a_thought_ends_and_what_closes_it(random_models, answer_start, text, thought, kept, closing, cut, split):
+    tokenizer = random_models["channels" if answer_start is CHANNELS else "switch"][1]
     ends = {tokenizer.convert_tokens_to_ids(end) for end in ("<|im_end|>", "<|return|>")}
-    markers = ThoughtMarkers(tokenizer, place, ends)
+    markers = ThoughtMarkers(tokenizer, answer_start, ends)
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     if split and not ends & set(tokens):
         tokens = [token for character in text for token in text_tokens(tokenizer, character)]
