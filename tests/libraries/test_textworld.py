@@ -10,7 +10,7 @@ import sys
 import gymnasium as gym
 import pytest
 import textworld
-from test_copies import check_forks
+from forks import check_forks
 
 from gym_text import EngineError, MissingDependencyError, UsageError
 from gym_text.textworld.level_files import FOLDER_VARIABLE, Levels
