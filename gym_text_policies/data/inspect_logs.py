@@ -1,6 +1,6 @@
 """Episodes as logs of Inspect (inspect-ai 0.3), which ``inspect view`` opens: a log for each environment and policy.
 
-A step is the situation, as the model was told it, and the model's answer. The metadata of the answer has the action, its reward and
+A step is the situation, as the model saw it, and the model's answer. The metadata of the answer has the action, its reward and
 score, the probabilities, and what else the record has. A thought is reasoning content; a call of the tool is a tool call.
 """
 
@@ -24,7 +24,7 @@ from gym_text_policies.prompts.tools import TOOL, called_action
 from gym_text_policies.records import Decision, Episode, Message, Step
 from gym_text_policies.terminal.notebooks import player
 
-_TOLD = (
+_OF_DECISION = (
     *("valid", "invalid", "finish", "thought_cut", "retries", "probabilities", "probability_kind", "visits", "values", "plan"),
     *("turns_dropped", "tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "seconds", "cost"),
 )
@@ -88,7 +88,7 @@ def _sample(episode: Episode, name: str, epoch: int, model: str) -> Any:
     actions = [step.decision.action for step in episode.steps]
     score = scorers.Score(value=_scores(episode), answer=episode.outcome, metadata=without_surrogates({"actions": actions}))
     messages = _messages(episode)
-    told = {key: value for key, value in episode.last_observation.items() if isinstance(value, str)}
+    texts = {key: value for key, value in episode.last_observation.items() if isinstance(value, str)}
     trace = without_surrogates(episode.traceback or "")
     error = log.EvalError(message=without_surrogates(episode.error or ""), traceback=trace, traceback_ansi=trace)
     return log.EvalSample(
@@ -100,7 +100,7 @@ def _sample(episode: Episode, name: str, epoch: int, model: str) -> Any:
         output=models.ModelOutput.from_message(messages[-1]) if episode.steps else models.ModelOutput(model=model),
         scores=None if episode.error else {"episode": score},
         metadata=without_surrogates(
-            {"seed": episode.seed, "level": episode.level, "outcome": episode.outcome, "last_observation": told}
+            {"seed": episode.seed, "level": episode.level, "outcome": episode.outcome, "last_observation": texts}
         ),
         model_usage={model: usage},
         total_time=episode.seconds,
@@ -173,6 +173,6 @@ def _metadata(step: Step, decision: Decision) -> dict[str, Any]:
     """Return what a step's record has beside the texts."""
     data = {"action": decision.action, "reward": step.reward, "score": step.score, "gold_action": step.gold_action}
     usual = Decision("")
-    told = {name: value for name in _TOLD if (value := getattr(decision, name)) != getattr(usual, name)}
+    known = {name: value for name in _OF_DECISION if (value := getattr(decision, name)) != getattr(usual, name)}
     ends = {name: True for name in ("terminated", "truncated", "success") if getattr(step, name)}
-    return {key: value for key, value in data.items() if value is not None} | told | ends
+    return {key: value for key, value in data.items() if value is not None} | known | ends

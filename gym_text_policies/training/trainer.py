@@ -161,7 +161,7 @@ def make_trainer(
         args=arguments,
         train_dataset=data,
         eval_dataset=data[:1] if arguments.eval_strategy != "no" else None,  # `evaluate` plays in place of reading it
-        data_collator=_collator(model, tokenizer),
+        data_collator=_collator(tokenizer),
         callbacks=[Watch()],
     )
     trainer.asked_to_stop = False
@@ -202,19 +202,15 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _collator(model: Any, tokenizer: Any) -> Any:
+def _collator(tokenizer: Any) -> Callable[[list[Row]], dict[str, Any]]:
     """Return a data collator: a function that turns rows into conversations.
 
     Rows of one environment stand together, because their prompts begin alike, and a pass reads a common beginning once.
     """
-    from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
         rows = sorted(batch, key=lambda row: row.environment)
-        conversations = [Conversation.of(tokenizer, row.examples()) for row in rows]
-        for conversation in conversations:
-            conversation.check_window(window_of(model.config))
-        return {"conversations": conversations}
+        return {"conversations": [Conversation.of(tokenizer, row.examples()) for row in rows]}
 
     return collate
