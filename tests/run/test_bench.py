@@ -11,7 +11,7 @@ from test_run import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.engines import base as engines
+from gym_text_policies.engines import jobs as engines
 from gym_text_policies.report import write_report
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.run import bench
