@@ -104,6 +104,40 @@ class Policy(ABC):
         return np.array(actions, dtype=object if self.spec.encoding == "text" else None), steps + 1
 
 
+class PolicyWrapper(Policy):
+    """A policy around another one, as `gymnasium.Wrapper` is one around an environment. Without changes it plays as the other does.
+
+    Args:
+        player: The other policy.
+    """
+
+    def __init__(self, player: Policy) -> None:
+        super().__init__(player.spec, seed=player.seed)
+        self.player = player
+
+    @property
+    def remote(self) -> bool:
+        """Whether the other policy waits for a provider."""
+        return self.player.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The other policy's configuration."""
+        return self.player.config
+
+    def check(self) -> None:
+        """Check the other policy."""
+        self.player.check()
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the other policy's wrappers."""
+        return self.player.wrap(env)
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Let the other policy decide."""
+        return self.player.decide(turns)
+
+
 def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{key: values[i] for key, values in observation.items()} for i in range(len(observation["text"]))]
 

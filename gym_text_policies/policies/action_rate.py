@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gym_text.errors import InvalidActionError, UsageError, check_int
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
-from gym_text_policies.policy import STEP, Policy
+from gym_text_policies.policy import STEP, Policy, PolicyWrapper
 from gym_text_policies.records import Decision, Turn
 
 _LONGEST_NAME = 4096
@@ -92,7 +92,7 @@ class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs | {STEP: np.array(self._number, dtype=np.int64)}
 
 
-class ActionRate(Policy):
+class ActionRate(PolicyWrapper):
     """Asks a policy at steps 0, k, 2k …, and repeats the last action in between, or asks where it is no longer valid.
 
     Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
@@ -103,34 +103,24 @@ class ActionRate(Policy):
     """
 
     def __init__(self, policy: Policy, k: int) -> None:
-        super().__init__(policy.spec, seed=policy.seed)
-        self._policy = policy
+        super().__init__(policy)
         self._k = check_int("action_rate", k, 1, 1_000_000)
-
-    @property
-    def remote(self) -> bool:
-        """Whether the policy that is asked waits for a provider."""
-        return self._policy.remote
 
     @property
     def config(self) -> dict[str, Any]:
         """The policy's configuration, and the rate."""
-        return {**self._policy.config, "action_rate": self._k}
-
-    def check(self) -> None:
-        """Check the policy that is asked."""
-        self._policy.check()
+        return {**self.player.config, "action_rate": self._k}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the policy's wrappers, `StepNumber` and `LastAction`."""
-        env = self._policy.wrap(env)
+        env = self.player.wrap(env)
         return env if self._k == 1 else StepNumber(LastAction(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the policy about the turns at steps 0, k, 2k … in one batch, and repeat the action of the other turns."""
         played = [self._unasked(turn) for turn in turns]
         due = [turn for turn, name in zip(turns, played, strict=True) if name is None]
-        decisions = iter(self._policy.decide(due) if due else ())
+        decisions = iter(self.player.decide(due) if due else ())
         return [next(decisions) if name is None else Decision(name) for name in played]
 
     def _unasked(self, turn: Turn) -> str | None:

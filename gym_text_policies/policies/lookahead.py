@@ -15,7 +15,7 @@ from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
 from gym_text_policies.policies.game_tree import Node, Simulator, worth_of
 from gym_text_policies.policies.tree_search import OF_PUCT, SearchSettings, best_of_n, puct
-from gym_text_policies.policy import Policy, check_lists_actions
+from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
 _SPENT = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
@@ -26,7 +26,7 @@ Answers = dict[Hashable, Decision]
 """What the player said in the states of an episode, by all that it saw there."""
 
 
-class LookAhead(Policy):
+class LookAhead(PolicyWrapper):
     """Asks another policy for its probabilities in the present state and in states that may follow, and plays what a search finds.
 
     It needs the game itself: `wrap` puts on the wrapper `Forks`. So it knows what other players cannot know, such as what lies
@@ -46,18 +46,12 @@ class LookAhead(Policy):
     """
 
     def __init__(self, player: Policy, search: SearchSettings) -> None:
-        super().__init__(player.spec, seed=player.seed)
+        super().__init__(player)
         if player.config.get("probabilities") is False:
             raise UsageError(f"probabilities=False: expected no lookahead, which they lead; got lookahead={search.method!r}.")
         check_lists_actions(player.spec, "lookahead")
-        self._player = player
         self._search = search
         self._known: OrderedDict[tuple[str, int], tuple[Node, Answers]] = OrderedDict()
-
-    @property
-    def remote(self) -> bool:
-        """Whether the other policy waits for a provider."""
-        return self._player.remote
 
     @property
     def config(self) -> dict[str, Any]:
@@ -65,15 +59,11 @@ class LookAhead(Policy):
         settings = dataclasses.asdict(self._search)
         unused = OF_PUCT if self._search.method != "puct" else () if self._search.worlds else ("worlds",)
         settings = {name: value for name, value in settings.items() if name not in unused}
-        return {"kind": "lookahead", "player": self._player.config, **settings, "seed": self.seed}
-
-    def check(self) -> None:
-        """Check the other policy."""
-        self._player.check()
+        return {"kind": "lookahead", "player": self.player.config, **settings, "seed": self.seed}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the other policy's wrappers, and the one that hands out copies of the game."""
-        return Forks(self._player.wrap(env))
+        return Forks(self.player.wrap(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Search for all turns together: states of different episodes are asked about in one call."""
@@ -94,7 +84,7 @@ class LookAhead(Policy):
     def _decide_in_worlds(self, turns: Sequence[Turn], worlds: int) -> list[Decision]:
         """Search in copies in which the unseen is drawn anew. The player is asked about the present state once."""
         of_turns = []
-        for turn, decision in zip(turns, self._player.decide(turns), strict=True):
+        for turn, decision in zip(turns, self.player.decide(turns), strict=True):
             searches, answers = [], Answers()
             for number, rng in enumerate(turn.rng.spawn(worlds)):
                 root = self._node(unseen_drawn(turn, rng))
@@ -112,7 +102,7 @@ class LookAhead(Policy):
     def _finish(self, searches: Sequence[_RunningSearch]) -> None:
         """Ask the player for all searches that wait for it, until none waits."""
         while waiting := [(search, search.node) for search in searches if search.node is not None]:
-            decisions = self._player.decide([node.turn for _, node in waiting])
+            decisions = self.player.decide([node.turn for _, node in waiting])
             for (search, _), decision in zip(waiting, decisions, strict=True):
                 search.answer(decision)
 

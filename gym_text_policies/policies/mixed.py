@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text_policies.policies.baselines import GoldPolicy
-from gym_text_policies.policy import Policy, check_lists_actions
+from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
 
-class MixedPolicy(Policy):
+class MixedPolicy(PolicyWrapper):
     """Plays another policy's actions, but replaces some of them at random.
 
     Args:
@@ -24,39 +24,29 @@ class MixedPolicy(Policy):
     """
 
     def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
-        super().__init__(player.spec, seed=player.seed)
+        super().__init__(player)
         if noise:
             check_lists_actions(player.spec, "noise")
-        self._player = player
         self._noise = noise
         self._expert_share = expert_share
-
-    @property
-    def remote(self) -> bool:
-        """Whether the other policy waits for a provider."""
-        return self._player.remote
 
     @property
     def config(self) -> dict[str, Any]:
         """The other policy's configuration, and both probabilities."""
         mixed = {"noise": self._noise, "expert_share": self._expert_share}
-        return {"kind": "mixed", "player": self._player.config, **mixed, "seed": self.seed}
-
-    def check(self) -> None:
-        """Check the other policy."""
-        self._player.check()
+        return {"kind": "mixed", "player": self.player.config, **mixed, "seed": self.seed}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the other policy's wrappers, and the one that shows the expert's action if it is needed."""
         if not self._expert_share:
-            return self._player.wrap(env)
-        return self._player.wrap(GoldPolicy(self.spec).wrap(env))
+            return self.player.wrap(env)
+        return self.player.wrap(GoldPolicy(self.spec).wrap(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Draw which actions are replaced, and ask the other policy for the rest only, so that no unused answer is paid for."""
         replaced = [self._replacement(turn) for turn in turns]
         asked = [turn for turn, name in zip(turns, replaced, strict=True) if name is None]
-        decisions = iter(self._player.decide(asked) if asked else ())
+        decisions = iter(self.player.decide(asked) if asked else ())
         return [next(decisions) if name is None else Decision(name) for name in replaced]
 
     def _replacement(self, turn: Turn) -> str | None:
@@ -68,7 +58,7 @@ class MixedPolicy(Policy):
         return turn.obs["gold_action"] or None if expert < self._expert_share else None
 
 
-class SeparateDraws(Policy):
+class SeparateDraws(PolicyWrapper):
     """Plays as another policy does, with random generators that depend on the episode's number and the step.
 
     So several episodes of one level may run at once. `rollout` with one worker begins the episodes in the order of their seeds.
@@ -79,23 +69,13 @@ class SeparateDraws(Policy):
     """
 
     def __init__(self, policy: Policy, entropies: Sequence[Sequence[int]]) -> None:
-        super().__init__(policy.spec, seed=policy.seed)
-        self._policy = policy
+        super().__init__(policy)
         self._entropies = entropies
         self._numbers: dict[str, int] = {}  # of episodes, as they begin
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The other policy's configuration."""
-        return self._policy.config
-
-    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the other policy's wrappers."""
-        return self._policy.wrap(env)
-
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Let the other policy decide."""
-        return self._policy.decide([dataclasses.replace(turn, rng=self._rng(turn)) for turn in turns])
+        return self.player.decide([dataclasses.replace(turn, rng=self._rng(turn)) for turn in turns])
 
     def _rng(self, turn: Turn) -> np.random.Generator:
         number = self._numbers.setdefault(turn.episode, len(self._numbers))

@@ -18,7 +18,7 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.own_models import module_of, object_of, source_of
-from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.policy import Policy, PolicyWrapper, text_spec
 from gym_text_policies.records import Decision, Turn
 
 _one_at_a_time = threading.RLock()
@@ -168,7 +168,7 @@ def _may_play(value: object, module: str) -> bool:
     return isinstance(value, Policy | Backend) or hasattr(value, "predict") or (here and callable(value))
 
 
-class OwnPolicy(Policy):
+class OwnPolicy(PolicyWrapper):
     """Another policy, with its name and the digest of its module in its identity.
 
     Args:
@@ -178,30 +178,13 @@ class OwnPolicy(Policy):
     """
 
     def __init__(self, player: Policy, name: str, source: str) -> None:
-        super().__init__(player.spec, seed=player.seed)
-        self._player, self._name, self._source = player, name, source
-
-    @property
-    def remote(self) -> bool:
-        """Whether the other policy waits for a provider."""
-        return self._player.remote
+        super().__init__(player)
+        self._name, self._source = name, source
 
     @property
     def config(self) -> dict[str, Any]:
         """Its name, the digest of its module's file, and the other policy's configuration."""
-        return {"kind": "own", "name": self._name, "source": self._source, "player": self._player.config}
-
-    def check(self) -> None:
-        """Check the other policy."""
-        self._player.check()
-
-    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the other policy's wrappers."""
-        return self._player.wrap(env)
-
-    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Let the other policy decide."""
-        return self._player.decide(turns)
+        return {"kind": "own", "name": self._name, "source": self._source, "player": self.player.config}
 
 
 def _made(kind: type, name: str, env: gym.Env[Any, Any], seed: int) -> Policy:

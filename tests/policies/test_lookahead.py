@@ -47,12 +47,12 @@ def test_a_search_depends_on_the_present_state_alone(method, monkeypatch):
     assert saved < steps if method == "puct" else saved == steps
 
 
-def test_a_model_looks_ahead_with_its_own_probabilities():
+def test_a_model_looks_ahead_with_its_own_probabilities(tiny_model):
     def make():
         return gym.make(PICKUP, expert="off", max_episode_steps=2)
 
-    plain = load_policy("smollm2", make(), mode="choose", history=2)
-    searching = load_policy("smollm2", make(), lookahead="puct", simulations=3, history=2)
+    plain = load_policy(str(tiny_model), make(), mode="choose", history=2)
+    searching = load_policy(str(tiny_model), make(), lookahead="puct", simulations=3, history=2)
     (episode,), (asked,) = rollout(make, searching, [0]), rollout(make, plain, [0])
     first = episode.steps[0].decision
     assert dict(first.probabilities) == pytest.approx(dict(asked.steps[0].decision.probabilities), abs=1e-5)

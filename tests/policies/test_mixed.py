@@ -12,11 +12,11 @@ def test_episodes_of_a_level_differ_and_do_not_depend_on_how_many_run_at_once():
         entropies = [(7, seed, member) for seed in (0, 1) for member in range(3)]
 
         def played(num_envs):
-            policy, turns = SeparateDraws(load_policy("random", env), entropies), []
+            policy = SeparateDraws(load_policy("random", env), entropies)
             seeds = [seed for _, seed, _ in entropies]
-            episodes = [*rollout(make, policy, seeds, num_envs=num_envs, watch=turns.append)]
-            return sorted((one.seed, [step.decision.action for step in one.steps]) for one in episodes), max(turns)
+            episodes = [*rollout(make, policy, seeds, num_envs=num_envs)]
+            return sorted((one.seed, [step.decision.action for step in one.steps]) for one in episodes)
 
-        (alone, one), (together, six) = played(1), played(8)
-    assert alone == together and (one, six) == (1, 6)
+        alone, together = played(1), played(8)
+    assert alone == together
     assert len({str(actions) for _, actions in alone}) == 6, "each draws for itself"
