@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gym_text_policies.commands.parser import COMMANDS, FILE, THREADS, make_parser
+from gym_text_policies.commands.parser import COMMANDS, FILE, make_parser
 from gym_text_policies.terminal.streams import ShownFormatter, prepare_streams, shown
 
 
@@ -50,8 +50,6 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
             check_characters("word", word)
         options = vars(make_parser([chosen]).parse_args(arguments))  # only the options that were given
         kind, function = COMMANDS[options.pop("command")].load()
-        if threads := options.pop(THREADS, 0):
-            settle_threads(threads)
         file = options.pop(FILE, None)
         config = read_settings(kind, file, options) if file is not None else kind(**with_sections(kind, options))
         result = function(config)

@@ -11,9 +11,6 @@ from typing import Any, NamedTuple, NoReturn
 
 FILE = "file of settings"
 """Name of the parsed argument with the YAML file, which is no field of a config."""
-THREADS = "threads of torch"
-"""Name of the parsed option ``--threads``, which is no field of a config either. Commands that may run a model have it."""
-_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "completion")
 
 
 class Command(NamedTuple):
@@ -230,9 +227,6 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         if command.file:
             subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
         add_fields(subparser, config)
-        if name not in _WITHOUT_MODEL:
-            text = "Threads of a model in this process. Default: the value of OMP_NUM_THREADS, else the number of cores."
-            subparser.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=THREADS, help=text)
         parser.options += tuple(
             name for name, action in subparser._option_string_actions.items() if action.help != argparse.SUPPRESS
         )

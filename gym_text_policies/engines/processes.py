@@ -10,7 +10,6 @@ import itertools
 import logging
 import multiprocessing
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError, check_int
@@ -180,7 +180,7 @@ def rollout_in_processes(
 def _receive(channel: Any, received: queue.SimpleQueue[Any]) -> None:
     """Pass on what processes send, and log what they log."""
     while True:
-        number, value = pickle.loads(channel.get())
+        number, value = ForkingPickler.loads(channel.get())
         if number is not None:
             received.put((number, value))
         elif (logger := logging.getLogger(value["name"])).isEnabledFor(value["levelno"]):
@@ -200,7 +200,7 @@ class _Worker:
 
     def send(self, number: int | None, value: Any) -> None:
         """Send a value of a task, or, without a number, what is logged."""
-        self._messages.put(pickle.dumps((number, value)))
+        self._messages.put(bytes(ForkingPickler.dumps((number, value))))
 
     def _write(self, channel: Any) -> None:
         while True:

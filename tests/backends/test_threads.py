@@ -7,8 +7,6 @@ import sys
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import cli
-from gym_text_policies.backends import threads
 from gym_text_policies.backends.threads import settle_threads, usable_cores
 
 SAID = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
@@ -33,16 +31,6 @@ def test_torch_computes_with_the_threads_that_are_asked_for_imported_or_not():
     show = "import torch; print(torch.get_num_threads())"
     assert python(f"{settle}; settle_threads(1); {show}", OMP_NUM_THREADS="2") == ["1"]
     assert python(f"{show}; {settle}; settle_threads(); {show}; settle_threads(5); {show}", OMP_NUM_THREADS="1") == ["1", "1", "5"]
-
-
-def test_a_command_takes_the_number_of_its_threads(monkeypatch, capsys, tmp_path):
-    seen = []
-    monkeypatch.setattr(threads, "settle_threads", lambda count=0: seen.append(count))
-    words = ["bench", "--environments", "BabyAIText-v0", "--models", "random", "--baselines", "none", "--episodes", "1"]
-    assert cli.main([*words, "--folder", str(tmp_path), "--threads", "2"]) == 0 and seen == [0, 2]
-    with pytest.raises(SystemExit):
-        cli.main(["report", str(tmp_path), "--threads", "2"])  # it runs no model
-    assert "expected options that the command has; got --threads" in capsys.readouterr().err
 
 
 def test_a_number_of_threads_that_cannot_be_is_a_sentence():

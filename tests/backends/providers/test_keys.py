@@ -57,7 +57,7 @@ def authorisations(server):
 def test_a_server_that_only_a_file_names_is_asked_without_a_key(folder, caplog, model, path):
     assert asked(folder, model, {"base_url": f"URL{path}"}) == (0, {"Bearer none"})
     assert "file.yaml, line 4: no key is sent to 127.0.0.1" in caplog.text and "--set or --options" in caplog.text
-    words = ("--folder", "runs/two", "--set", f"agent.options.base_url=URL{path}")
+    words = ("--set", "experiment.name=two", f"agent.options.base_url=URL{path}")
     assert asked(folder, model, {}, *words) == (0, {f"Bearer {KEY}"}), "the command line names the server"
 
 
@@ -118,8 +118,8 @@ def test_rows_of_a_table_and_searches_keep_keys_as_well(folder, capsys):
         address = f"base_url: '{server.url}/v1'"
         (folder / "rows.yaml").write_text(f"row: {{model: 'openai:m', mode: text, episodes: 1, {address}}}\n")
         words = ["--environments", "BabyAIText-v0?max_episode_steps=2", "--folder", "runs/b", "--baselines", "none"]
-        assert cli.main(["bench", "--variants", "rows.yaml", *words]) == 0, capsys.readouterr().err
-        search = f"evaluations: 1\nnum_rollouts: 1\npictures: false\nmodel: 'openai:m'\noptions: {{{address}}}\n"
+        assert cli.main(["bench", "--plan", "rows.yaml", *words]) == 0, capsys.readouterr().err
+        search = f"evaluations: 1\nnum_rollouts: 1\nmodel: 'openai:m'\noptions: {{{address}}}\n"
         (folder / "search.yaml").write_text(search)
         assert cli.main(["search", "search.yaml", "--folder", "runs/s"]) == 0, capsys.readouterr().err
     assert authorisations(server) == {"Bearer none"}

@@ -8,10 +8,8 @@ import pytest
 
 from gym_text.errors import StoreError
 from gym_text_policies import EpisodeStore, run_experiment
-from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.policies.baselines import GoldPolicy
-from gym_text_policies.run import bench
 from gym_text_policies.terminal import bars
 
 pytest.importorskip("tqdm")
@@ -39,16 +37,6 @@ def test_a_bar_is_watched_in_a_notebook_and_not_in_a_file(monkeypatch, request):
     assert bars.is_watched()
 
 
-def played_by_bench(folder):
-    config = bench.BenchConfig(folder=str(folder), environments=(GOTO,), models=(), baselines=("gold",), episodes=12, num_envs=2)
-    return len(bench.run(config)[1])
-
-
-def played_by_collect(folder):
-    collect(CollectConfig(environments=(GOTO,), model="gold", episodes=(12,), folder=str(folder), num_envs=2))
-    return len(EpisodeStore(folder))
-
-
 def played_by_an_experiment(folder):
     config = {
         "environment": {"name": GOTO},
@@ -59,8 +47,7 @@ def played_by_an_experiment(folder):
     return len(EpisodeStore(folder))
 
 
-@pytest.mark.parametrize("play", [played_by_bench, played_by_collect, played_by_an_experiment])
-def test_an_interrupted_kernel_leaves_no_locked_folder_although_it_keeps_the_error(tmp_path, monkeypatch, play):
+def test_an_interrupted_kernel_leaves_no_locked_folder_although_it_keeps_the_error(tmp_path, monkeypatch):
     for name in ("scipy", "minigrid", "datasets", "yaml", "matplotlib"):
         pytest.importorskip(name)
     decide = GoldPolicy.decide
@@ -72,11 +59,11 @@ def test_an_interrupted_kernel_leaves_no_locked_folder_although_it_keeps_the_err
 
     monkeypatch.setattr(GoldPolicy, "decide", interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:
-        play(tmp_path)
+        played_by_an_experiment(tmp_path)
     assert 3 <= len(EpisodeStore(tmp_path)) < 12
     RunFolder(tmp_path).lock()
     monkeypatch.setattr(GoldPolicy, "decide", decide)
-    assert play(tmp_path) == 12 and kept.value.__traceback__ is not None
+    assert played_by_an_experiment(tmp_path) == 12 and kept.value.__traceback__ is not None
 
 
 def test_a_store_that_is_still_open_in_this_process_is_named(tmp_path):

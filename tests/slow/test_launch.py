@@ -55,7 +55,7 @@ def together(tiny_model, tmp_path_factory):
         words_of("sft", {"data": folder / "rows", "folder": folder / "sft", "model": tiny_model} | SFT),
         words_of("ppo", {"folder": folder / "ppo", "model": tiny_model} | PPO),
     ]
-    path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*torchrun, str(folder / "script.py"), json.dumps(commands)],

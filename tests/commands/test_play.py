@@ -1,7 +1,6 @@
 """A person in the terminal, and the list of what can be played."""
 
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -35,13 +34,6 @@ def test_the_end_of_the_input_is_the_end_of_the_game(monkeypatch, capsys):
     assert "You left after 0 steps" in capsys.readouterr().out
 
 
-def test_a_closed_input_is_the_end_of_the_game(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", None)
-    assert cli.main(["play", "BabyAIText-v0"]) == 0
-    sys.stdin.close()  # the empty one that stood in for it
-    assert "You left after 0 steps" in capsys.readouterr().out
-
-
 def test_the_ending_is_told(monkeypatch, capsys):
     pytest.importorskip("Box2D")
     assert play(monkeypatch, ["fire main engine"] * 3, "LunarLanderLLM-v2?max_episode_steps=2") == 0
@@ -57,7 +49,7 @@ def said(env, *lines):
     return decision.action, "\n".join(shown)
 
 
-@pytest.mark.parametrize("env_id", ["MountainCarContinuousLLM-v0", "Pendulum-v1", "BabyAIText-v0", "CookingWorldText-v0"])
+@pytest.mark.parametrize("env_id", ["MountainCarContinuousLLM-v0", "CookingWorldText-v0"])
 def test_a_number_picks_the_item_of_the_list(env_id):
     env = environment_maker(env_id)()
     obs, _ = env.reset(seed=0)
@@ -97,10 +89,8 @@ def listing(*names):
     ("names", "line", "action"),
     [
         (("[A B]", "[B C]"), "[B A]", "[B A]"),  # the game answers what is no action of its list
-        (("[B-]", "[C+]"), "[B+]", "[B+]"),
         (("+1", "0"), "-1", "-1"),
         (("+1", "-1"), "1", "1"),
-        (("a", "b"), "the", "the"),
         (("[B-]", "[C+]"), "[b", "[B-]"),
         (("take apple", "take apple from shelf"), "take apple f", "take apple from shelf"),
         (("take apple", "take apple from shelf"), "Take apple", "take apple"),
