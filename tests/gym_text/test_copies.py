@@ -16,8 +16,8 @@ from gym_text.java import jvm
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
 from gym_text_policies.policies.action_rate import LastAction, StepNumber
 
-FEWER = {"ScienceWorldText-v0": (12, 2)}
-"""Steps and places of ScienceWorld, where a step takes as long as a hundred of the others; they have 200 steps and ten places."""
+FEWER = {"ScienceWorldText-v0": (8, 2)}
+"""Steps and places of ScienceWorld, where a step takes as long as a hundred of the others; they have 60 steps and four places."""
 MORE = [
     *(("BabyAIText-v0", {"level": f"BabyAI-{level}-v0"}) for level in ("KeyInBox", "BossLevel", "OpenDoorDebug", "PickupAbove")),
     ("BabyAIText-v0", {"level": "BabyAI-PutNextS5N2Carrying-v0"}),
@@ -32,7 +32,7 @@ def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, argument
     if env_id == "BabyAIText-v0":
         arguments = arguments | {"feedback": True, "valid_actions": True}
     arguments = {"expert": "off"} | arguments  # plans would take most of the time
-    check_forks(make(env_id, **arguments), make(env_id, **arguments), *FEWER.get(env_id, (200, 10)))
+    check_forks(make(env_id, **arguments), make(env_id, **arguments), *FEWER.get(env_id, (60, 4)))
 
 
 def test_closed_forks_leave_no_game_behind(make):
@@ -74,7 +74,7 @@ def wrapped(env):
 
 def test_a_fork_has_copies_of_all_wrappers(make):
     original, unforked = (wrapped(make("CookingWorldText-v0", max_episode_steps=30)) for _ in range(2))
-    check_forks(original, unforked, 100, 5)
+    check_forks(original, unforked, 60, 3)
     copied = fork(original)
     assert copied.large is original.large and copied.drawn is not original.drawn
     assert copied.observation_space is original.observation_space

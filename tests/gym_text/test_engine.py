@@ -17,18 +17,6 @@ ID = "CookingWorldText-v0"
 PARAMETERS = {"numLocations": 3, "numIngredients": 2}
 
 
-def play(env, seed, steps=30):
-    """Return what an environment says to its own first valid actions."""
-    obs, _ = env.reset(seed=seed)
-    said = [obs["text"]]
-    for step in range(steps):
-        obs, _, terminated, _, _ = env.step(obs["valid_actions"][step % len(obs["valid_actions"])])
-        said.append(obs["text"])
-        if terminated:
-            break
-    return said
-
-
 def test_engine_errors_name_the_game_its_parameters_and_the_seed():
     with pytest.raises(EngineError, match=r"nogame\(numLocations=3,numIngredients=2\) cannot be loaded"):
         ExpressGame("nogame", PARAMETERS)
@@ -59,21 +47,6 @@ def test_games_in_threads_play_as_they_do_alone(make):
             thread.join()
     assert len(played) == 8
     assert all(alone == threaded for alone, threaded in played.values())
-
-
-def test_ten_threads_step_ten_environments():
-    alone = [play(gym.make(ID), seed) for seed in range(10)]
-    together = [None] * 10
-
-    def work(seed):
-        together[seed] = play(gym.make(ID), seed)
-
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(10)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(300)
-    assert together == alone
 
 
 def test_games_of_one_sorting_problem_do_not_share_their_things(make):

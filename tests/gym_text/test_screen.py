@@ -6,13 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pygame
 import pytest
-from experts import IDS
 from gymnasium.utils import play as gymnasium_play
 
 from gym_text import UsageError
 from gym_text.screen import HEIGHT, WIDTH, Window, draw_caption, draw_page
 
-GAMES = [name for name in IDS if ".textworld_express." in str(gym.registry[name].entry_point)]
+DRAWN = ["CookingWorldText-v0", "BabyAIText-v0", "SokobanText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0"]
+"""An environment for each kind of picture."""
 PAPER = (250, 249, 246)
 
 
@@ -70,8 +70,7 @@ def test_the_action_taken_is_among_those_of_a_list_that_is_too_long():
     assert (marked != unmarked).any(axis=2)[430:].any()  # near the end, before the number of the others
 
 
-@pytest.mark.parametrize("words", [1, 40, 400, 5000])
-@pytest.mark.parametrize("actions", [0, 3, 60, 300])
+@pytest.mark.parametrize(("words", "actions"), [(1, 0), (40, 3), (400, 60), (5000, 300)])
 def test_nothing_leaves_the_page_and_its_size_is_the_same(words, actions):
     names = [f"put red hot chili pepper number {number} in kitchen cupboard" for number in range(actions)]
     texts = [("goal", "Win. " * min(words, 400)), ("room", "A long word. " * words), ("inventory", "x" * 200)]
@@ -88,7 +87,7 @@ def test_a_caption_of_any_length_leaves_the_picture_as_it_is():
         assert captioned.shape == (64 + 88, 256, 3) and (captioned[:64] == picture).all()
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", DRAWN)
 def test_pictures_of_an_episode_have_one_even_size_and_equal_states_equal_pixels(env_id):
     with gym.make(env_id, render_mode="rgb_array") as env:
         first, second = follow(env, 4), follow(env, 4)
@@ -98,7 +97,7 @@ def test_pictures_of_an_episode_have_one_even_size_and_equal_states_equal_pixels
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("env_id", ["CookingWorldText-v0", "SimonSaysText-v0"])
 def test_a_game_shows_a_line_for_each_valid_action(env_id):
     """Before, the goal and the last answer stood on three quarters of nothing."""
     with gym.make(env_id, render_mode="rgb_array") as env:
@@ -116,7 +115,7 @@ def test_pictures_are_drawn_after_another_environment_has_ended_pygame():
     np.testing.assert_array_equal(draw_page([("room", "A kitchen.")]), first)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", DRAWN)
 def test_human_opens_a_window_that_follows_the_game_without_a_warning(env_id, recwarn):
     env = gym.make(env_id, render_mode="human")
     assert pygame.display.get_surface() is None  # it opens with the first picture

@@ -45,27 +45,13 @@ def as_json(obs):
 
 
 @with_expert
-def test_every_name_survives_the_round_trip(env_id, make):
-    env = make(env_id)
-    spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
-    for name in (*spec.names(obs), *info["gold_path"]):
-        action = spec.encode(name, obs)
-        assert action in env.action_space
-        assert spec.decode(action, obs) == name
-
-
-def test_spec_observation_space_and_schema_have_the_same_fields(env_id, make):
-    env = make(env_id)
-    spec, schema = env.get_wrapper_attr("text_spec"), env.get_wrapper_attr("get_observation_schema")()
-    assert set(spec.fields) == set(env.observation_space) == set(schema["properties"]) == set(schema["required"])
-    assert all(field.meaning == schema["properties"][key]["description"] for key, field in spec.fields.items())
-
-
-@with_expert
-def test_observations_conform_to_their_schema(env_id, make):
+def test_names_and_observations_of_an_episode_fit_the_spec(env_id, make):
     env = make(env_id)
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
     schema = json.loads(json.dumps(env.get_wrapper_attr("get_observation_schema")()))
+    for name in (*spec.names(obs), *info["gold_path"]):
+        action = spec.encode(name, obs)
+        assert action in env.action_space and spec.decode(action, obs) == name
     for name in info["gold_path"]:
         assert conforms(as_json(obs), schema)
         obs, *_ = env.step(spec.encode(name, obs))
@@ -73,45 +59,28 @@ def test_observations_conform_to_their_schema(env_id, make):
     assert not conforms({**as_json(obs), "more": ""}, schema)
 
 
-def test_quantities_have_the_limits_of_the_observation_space(env_id, make):
+def test_the_spec_has_the_fields_limits_and_actions_of_the_environment(env_id, make):
     env = make(env_id)
-    for key, field in env.get_wrapper_attr("text_spec").fields.items():
+    spec, schema = env.get_wrapper_attr("text_spec"), env.get_wrapper_attr("get_observation_schema")()
+    assert set(spec.fields) == set(env.observation_space) == set(schema["properties"]) == set(schema["required"])
+    for key, field in spec.fields.items():
         space = env.observation_space[key]
+        assert field.meaning == schema["properties"][key]["description"]
         assert field.is_list == isinstance(space, ActionNames)
         if field.quantities:
             low, high = (0, 1) if space.dtype == np.int8 else (space.low, space.high)
             assert space.shape == (len(field.quantities),)
             assert np.allclose([quantity.low for quantity in field.quantities], low, atol=1e-4)
             assert np.allclose([quantity.high for quantity in field.quantities], high, atol=1e-4)
-
-
-def test_action_names_conform_to_the_action_schema(env_id, make):
-    env = make(env_id)
-    spec, (obs, _) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
-    schema = json.loads(json.dumps(env.get_wrapper_attr("get_action_schema")()))
-    assert all(conforms(name, schema) for name in spec.names(obs))
-    assert all(action.meaning in json.dumps(schema) for action in spec.actions)
-
-
-def test_prose_names_every_field_and_action(env_id, make):
-    spec = make(env_id).get_wrapper_attr("text_spec")
-    fields, actions = spec.describe_fields().splitlines(), spec.describe_actions().splitlines()
-    assert len(fields) == len(spec.fields) and len(actions) == len(spec.actions)
-    assert all(line.startswith(f"- {key}: {spec.fields[key].meaning}") for line, key in zip(fields, spec.fields, strict=True))
-    assert all(line == f"- {action.name}: {action.meaning}" for line, action in zip(actions, spec.actions, strict=True))
-    assert spec.goal and spec.reward
-
-
-def test_goal_description_is_the_goal_of_the_spec(env_id, make):
-    env = make(env_id)
-    assert env.get_wrapper_attr("get_goal_description")() == env.get_wrapper_attr("text_spec").goal
-
-
-def test_json_of_a_spec_tells_equal_from_different(env_id, make):
-    spec, same = (make(env_id).get_wrapper_attr("text_spec") for _ in range(2))
-    assert spec.to_json() == same.to_json()
+    (obs, _), actions = env.reset(seed=0), env.get_wrapper_attr("get_action_schema")()
+    assert all(conforms(name, actions) for name in spec.names(obs))
+    assert all(action.meaning in json.dumps(actions) for action in spec.actions)
+    said = spec.describe_fields().splitlines(), spec.describe_actions().splitlines()
+    assert all(line.startswith(f"- {key}: {spec.fields[key].meaning}") for line, key in zip(said[0], spec.fields, strict=True))
+    assert all(line == f"- {action.name}: {action.meaning}" for line, action in zip(said[1], spec.actions, strict=True))
+    assert spec.reward and spec.goal == env.get_wrapper_attr("get_goal_description")() == json.loads(spec.to_json())["goal"]
+    assert spec.to_json() == make(env_id).get_wrapper_attr("text_spec").to_json()
     assert spec.to_json() != dataclasses.replace(spec, goal="another").to_json()
-    assert json.loads(spec.to_json())["goal"] == spec.goal
 
 
 def test_prose_of_a_quantity_has_its_unit_and_limits():
@@ -235,7 +204,6 @@ GO, TWO = Action("go", "move"), (Action("go", "move"), Action("stay", "rest"))
             r"TextSpec.encoding: expected one of 'text', .*; got 'txt'. Did you mean",
         ),
         (lambda: TextSpec(None, FIELDS, (GO,), "text"), r"TextSpec.goal: expected a text; got None \(NoneType\)"),
-        (lambda: TextSpec("g", FIELDS, (GO,), "text", reward=1), "TextSpec.reward: expected a text; got 1"),
         (lambda: TextSpec("g", ["text"], (GO,), "text"), "TextSpec.fields: expected a Field for each key"),
         (
             lambda: TextSpec("g", {"text": "what you see"}, (GO,), "text"),
@@ -245,7 +213,6 @@ GO, TWO = Action("go", "move"), (Action("go", "move"), Action("stay", "rest"))
         (lambda: TextSpec("g", FIELDS, GO, "text"), r"TextSpec.actions: expected a tuple of Action\(…\)"),
         (lambda: TextSpec("g", FIELDS, (GO, GO), "discrete"), "TextSpec.actions: expected a different name for each action"),
         (lambda: TextSpec("g", FIELDS, TWO, "box", low=1.0, high=-1.0), "expected finite numbers low < high"),
-        (lambda: TextSpec("g", FIELDS, TWO, "box", low=math.nan), "expected finite numbers low < high"),
         (lambda: TextSpec("g", FIELDS, TWO, "box", size=0), "TextSpec.size: expected an integer from 1"),
         (
             lambda: TextSpec("g", FIELDS, (Action("go", "m", 2.0),), "box"),
@@ -253,10 +220,7 @@ GO, TWO = Action("go", "move"), (Action("go", "move"), Action("stay", "rest"))
         ),
         (lambda: TextSpec("g", FIELDS, (Action("go", "m", 0.5),), "box", size=2), "Action.value of 'go': expected 2 numbers"),
         (lambda: Action("go", "m", "fast"), "Action.value of 'go': expected None, a number or a tuple of numbers; got 'fast'"),
-        (lambda: Action("go", "m", math.inf), "Action.value of 'go': expected None, a number"),
         (lambda: Action(" ", "m"), "Action.name: expected a name that is not empty"),
-        (lambda: Action(3, "m"), "Action.name: expected a text; got 3"),
-        (lambda: Field(["x"]), "Field.meaning: expected a text"),
         (lambda: Field("m", ("x",)), r"Field.quantities: expected Quantity\(…\); got 'x'"),
         (lambda: Field("m", is_scalar=True), "Field: expected exactly one quantity, as is_scalar=True"),
         (lambda: Field("m", (Quantity("x", "m", 0, 1),), is_list=True), "Field: expected a list of names or quantities"),

@@ -24,6 +24,15 @@ ALL = [(ONE, name) for name in ONE_PLAYER] + [(TWO, name) for name in TWO_PLAYER
 LISTED = [(env_id, name) for env_id, name in ALL if name in MOVES]
 ONE_LEVEL = ("Countdown", "Cryptarithm", "PegJump", "TowerOfHanoi")
 SLOW = ("RushHour", "Sokoban")  # to begin
+KINDS = [
+    (ONE, "2048"),
+    (ONE, "Mastermind"),
+    (ONE, "Blackjack"),
+    (TWO, "ConnectFour"),
+    (TWO, "KuhnPoker"),
+    (TWO, "SimpleNegotiation"),
+]
+"""One game of each kind: boards, words, cards; for one player and for two."""
 WORDS = {
     "Mastermind": ["[1 2 3 4]", "[2 1 4 3]", "1 3 5 6", "[6 6 6 6]", "none"],
     "Sudoku": ["[1 1 1]", "[5 5 5]", "[9 9 9]", "[0 0 0]", "none"],
@@ -89,7 +98,7 @@ def heard(core, player):
 @pytest.mark.parametrize(("env_id", "name"), ALL)
 def test_the_game_is_textarenas_own_step_by_step(env_id, name):
     ta = pytest.importorskip("textarena")
-    seeds, state = (3,) if name in SLOW else (2, 3), random.getstate()
+    seeds, state = (3,), random.getstate()
     for seed in seeds:
         said, log = play(env_id, name, seed)
         theirs = ta.make(f"{name}-v0")
@@ -125,11 +134,6 @@ def test_no_random_number_of_others_changes_and_others_change_none():
     ones.reset(seed=5)
     assert ones.step("[up]")[0]["text"] == moved[0] != moved[1]
     assert random.getstate() == state
-
-
-@pytest.mark.parametrize(("env_id", "name"), [pair for pair in ALL if pair[1] not in SLOW])
-def test_the_same_seed_is_the_same_episode(env_id, name):
-    assert data_equivalence(play(env_id, name, 4)[0], play(env_id, name, 4)[0], exact=True)
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_PLAYER if name not in SLOW])
@@ -182,7 +186,7 @@ def test_gymnasium_checker_has_no_complaint(env_id, name):
     check_env(gym.make(env_id, game=f"{name}-v0", **more).unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize(("env_id", "name"), [pair for pair in ALL if pair[1] not in SLOW])
+@pytest.mark.parametrize(("env_id", "name"), KINDS)
 def test_any_string_is_answered(env_id, name):
     more = {"opponent": says(name, np.random.default_rng(0))} if env_id == TWO else {}
     env = gym.make(env_id, game=f"{name}-v0", **more)
@@ -255,8 +259,8 @@ class Says:
         return Says(self.name, copy.deepcopy(self.rng))
 
 
-@pytest.mark.parametrize(("env_id", "name"), ALL)
-def test_a_fork_goes_on_in_every_game_and_leaves_the_original_alone(env_id, name, make):
+@pytest.mark.parametrize(("env_id", "name"), KINDS)
+def test_a_fork_goes_on_and_leaves_the_original_alone(env_id, name, make):
     opponent = {"opponent": Says(name, np.random.default_rng(7))} if env_id == TWO else {}
     env, player = make(env_id, game=f"{name}-v0", **opponent), says(name, np.random.default_rng(0))
     obs, _ = env.reset(seed=4)

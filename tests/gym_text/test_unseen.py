@@ -11,8 +11,8 @@ from gym_text.copies import fork
 
 ID = "BabyAIText-v0"
 LEVELS = [
-    *({"task": task} for task in ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")),
-    *({"level": f"BabyAI-{level}-v0"} for level in ("GoTo", "PickupLoc", "UnlockPickup", "Synth", "BossLevel", "PutNextS7N4")),
+    *({"task": task} for task in ("goto", "open", "putnext")),
+    *({"level": f"BabyAI-{level}-v0"} for level in ("PickupLoc", "UnlockPickup", "BossLevel")),
 ]
 
 
