@@ -63,7 +63,7 @@ def test_each_setting_of_a_request_changes_its_key_and_its_episode_does_not():
     config = {"backend": "openai", "model": "m", "server": "lab"}
     changes = [
         *({"max_tokens": 7}, {"temperature": 0.5}, {"seed": 3}, {"choices": ("go", "wait")}, {"schema": {"type": "object"}}),
-        *({"tokens": True}, {"read": (1, 2)}, {"length_normalised": True}, {"think": False}, {"think_tokens": 9}, {"top_p": 0.5}),
+        *({"tokens": True}, {"read": (1, 2)}, {"think": False}, {"think_tokens": 9}, {"top_p": 0.5}),
         *({"top_k": 3}, {"min_p": 0.1}, {"tool": {"name": "act"}}, {"picture": b"PNG"}, {"picture": b"another"}),
     ]
     keys = {request_key(config, replace(QUESTION, **change)) for change in ({}, *changes)}
