@@ -111,7 +111,7 @@ def playing(command, environment, folder):
         }
         path = folder.with_suffix(".yaml")
         path.write_text(json.dumps(sections))
-        return ["run", str(path), "--folder", str(folder)]
+        return ["run", str(path), "--set", f"experiment.parent={folder.parent}", f"experiment.name={folder.name}"]
     if command == "bench":
         rows = ["--models", "random", "--baselines", "none", "--episodes", "12"]
         return ["bench", "--folder", str(folder), "--environments", environment, *rows]
