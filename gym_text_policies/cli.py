@@ -41,7 +41,6 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
     from gym_text_policies.backends.threads import settle_threads
     from gym_text_policies.files.safe_files import check_characters
     from gym_text_policies.settings.from_file import read_settings
-    from gym_text_policies.settings.sections import with_sections
 
     config: Any = None
     try:
@@ -51,7 +50,7 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         options = vars(make_parser([chosen]).parse_args(arguments))  # only the options that were given
         kind, function = COMMANDS[options.pop("command")].load()
         file = options.pop(FILE, None)
-        config = read_settings(kind, file, options) if file is not None else kind(**with_sections(kind, options))
+        config = read_settings(kind, file, options) if file is not None else kind(**options)
         result = function(config)
         from gym_text_policies.training.model.processes import is_first
 

@@ -9,17 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from gym_text_policies.files.safe_files import check_characters
-from gym_text_policies.settings.from_file import Setting, Word, members_of, read_value, settings_of
+from gym_text_policies.settings.from_file import Word, members_of, read_value, settings_of
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     """Make an option of each field of a config dataclass; the string under the field is its help.
-
-    A field that is itself a dataclass is a section: ``sft`` gives ``--sft.epochs`` and so on. A section has a default value. Its
-    ``metadata={"without": (…)}`` names the fields of the section that are no options.
-
-    An option has the field's name, or the name in ``metadata={"option": …}``, such as ``import``, which Python does not allow as a
-    field's name.
 
     The parsed namespace has only the options that were given. So an option overrides a YAML file even if it has its default value.
 
@@ -27,10 +21,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     ``--no-x``, ``none`` stands for None, a tuple takes several words, and a mapping ``key=value`` words, whose values are JSON
     where they can be.
     """
-    settings = {setting.name: setting for setting in settings_of(config)}
-    spell = _speller(settings)
-    groups: dict[str, argparse._ActionsContainer] = {"": parser}
-    for setting in settings.values():
+    for setting in settings_of(config):
         text, default = setting.doc, setting.default
         explained = "default" in text.lower() and _shown(default) == "none"  # the text says what an empty default means
         if default is not dataclasses.MISSING and default is not None and not explained:
@@ -44,27 +35,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
                 arguments["metavar"] = setting.name.upper()
             parser.add_argument(setting.name, **arguments)
         else:
-            section = setting.name.rpartition(".")[0]
-            if section not in groups:
-                groups[section] = parser.add_argument_group(f"options of {section}")
-            groups[section].add_argument(spell(setting.name), dest=setting.name, **arguments)
-
-
-def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
-    """Return a function from the old or new name of a setting to the word of the command line."""
-
-    def spell(name: str) -> str:
-        if name in settings and settings[name].is_positional:
-            return name.upper()
-        option: str = settings[name].metadata.get("option", name) if name in settings else name
-        return f"--{option.replace('_', '-')}"
-
-    return spell
-
-
-def _hint_of(fixed: Any) -> Any:
-    """Return a type for an option that no longer exists. It accepts any text, so that `new_name` can say which value holds."""
-    return bool if isinstance(fixed, bool) else type(fixed) | str
+            parser.add_argument(f"--{setting.name.replace('_', '-')}", dest=setting.name, **arguments)
 
 
 def _shown(default: Any) -> str:
@@ -75,7 +46,6 @@ def _shown(default: Any) -> str:
 
 def _arguments(name: str, hint: Any) -> dict[str, Any]:
     """Return the keyword arguments of `add_argument` for a setting."""
-    name = name.rpartition(".")[2]
     if hint in (bool, bool | None):
         return {"action": argparse.BooleanOptionalAction}
     if tuples := [member for member in members_of(hint) if get_origin(member) is tuple]:

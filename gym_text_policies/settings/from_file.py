@@ -9,20 +9,17 @@ import ast
 import dataclasses
 import difflib
 import inspect
-import logging
 import textwrap
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gym_text.errors import UsageError
-from gym_text_policies.settings.sections import default_of
-from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml
+from gym_text_policies.settings.yaml_nodes import Node, changed, from_plain, read_yaml
 
 T = TypeVar("T")
-_logger = logging.getLogger(__name__)
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 _NOT_THIS = object()
 """Stands for a value that is not of a type."""
@@ -132,41 +129,31 @@ def field_docs(config: type[Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a config dataclass, or of a section of it."""
+    """A field of a config dataclass."""
 
     name: str
-    """Name of the field. A field of a section has the section's name before it, as in ``sft.epochs``."""
     hint: Any
     """Type of the field."""
     doc: str
     """The string under the field."""
     default: Any
     """The default value, or `dataclasses.MISSING`."""
-    metadata: Mapping[str, Any]
-    """Metadata of the field."""
-
-    @property
-    def is_positional(self) -> bool:
-        """Whether it is a positional argument of the command line, not an option."""
-        return self.default is dataclasses.MISSING or bool(self.metadata.get("positional") and "." not in self.name)
+    is_positional: bool
+    """Whether it is a positional argument of the command line, not an option."""
 
 
-def settings_of(kind: type[Any], section: Any = dataclasses.MISSING) -> Iterator[Setting]:
-    """Yield the settings of a config dataclass, those of its sections included.
-
-    Args:
-        kind: The dataclass.
-        section: An instance whose values are the defaults; `dataclasses.MISSING` takes the defaults of the class.
-    """
+def settings_of(kind: type[Any]) -> Iterator[Setting]:
+    """Yield the settings of a config dataclass."""
     docs, hints = field_docs(kind), get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        default = default_of(field) if section is dataclasses.MISSING else getattr(section, field.name)
-        if not dataclasses.is_dataclass(hints[field.name]):
-            yield Setting(field.name, hints[field.name], docs.get(field.name, ""), default, field.metadata)
-            continue
-        for inner in settings_of(hints[field.name], default):
-            if inner.name not in field.metadata.get("without", ()):
-                yield dataclasses.replace(inner, name=f"{field.name}.{inner.name}")
+        default = default_of(field)
+        is_positional = default is dataclasses.MISSING or bool(field.metadata.get("positional"))
+        yield Setting(field.name, hints[field.name], docs.get(field.name, ""), default, is_positional)
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default value of a field of a dataclass, or `dataclasses.MISSING`."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | None = None) -> T:
@@ -182,17 +169,15 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     """
     root = read_yaml(path)
     if root.value is None or isinstance(root.value, dict):
-        for setting, value in (changes or {}).items():
-            names = setting.split(".")
-            root = changed(root, at(names, from_plain(value)), len(names))
+        root = changed(root, from_plain(changes or {}), 1)
     return build(kind, root)
 
 
 def build(kind: type[T], node: Node, where: str = "") -> T:
     """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
 
-    A field with ``metadata={"internal": True}`` is no key. If a section has ``metadata={"without": (…)}``, the fields of these
-    names are no keys of it. A dataclass may have a static method ``of_file``, which checks the nodes of its keys first.
+    A field with ``metadata={"internal": True}`` is no key. A dataclass may have a static method ``of_file``, which checks the nodes
+    of its keys first.
 
     Args:
         kind: The dataclass.
@@ -209,16 +194,14 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
     return config
 
 
-def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
+def keys_of(kind: type[Any]) -> list[str]:
     """Return the names that a section may have."""
-    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal") and field.name not in without]
+    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal")]
 
 
-def _build(
-    kind: type[T], node: Node, where: str, mistakes: list[str], default: Any = None, without: Collection[str] = ()
-) -> T | None:
-    """Return the dataclass of a section, or None after adding its mistakes. `default` has the fields that are not given."""
-    section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind, without), len(mistakes)
+def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | None:
+    """Return the dataclass of a section, or None after adding its mistakes."""
+    section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind), len(mistakes)
     if node.value is not None and not isinstance(node.value, dict):
         mistakes.append(f"{node.location}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
         return None
@@ -228,17 +211,14 @@ def _build(
             given = dict(of_file(given))
         except UsageError as error:
             mistakes.append(str(error))
-    fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    defaults = {name: default_of(field) if default is None else getattr(default, name) for name, field in fields.items()}
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     missing = [name for name in known if name not in given and defaults[name] is dataclasses.MISSING]
     given |= {name: Node(None, node.location) for name in missing if dataclasses.is_dataclass(hints[name])}
     for name, part in given.items():
         if name not in known:
             mistakes.append(f"{part.location}{section}{_no_key(name, known)}")
         elif dataclasses.is_dataclass(hints[name]):
-            inner = None if defaults[name] is dataclasses.MISSING else defaults[name]
-            left = fields[name].metadata.get("without", ())
-            values[name] = _build(hints[name], part, f"{where}{name}.", mistakes, inner, left)
+            values[name] = _build(hints[name], part, f"{where}{name}.", mistakes)
         else:
             try:
                 values[name] = read_value(part.plain(), hints[name])
@@ -248,8 +228,7 @@ def _build(
     if len(mistakes) > before:
         return None
     try:
-        made: Any = kind(**values) if default is None else dataclasses.replace(default, **values)
-        return made  # type: ignore[no-any-return]
+        return kind(**values)
     except UsageError as error:
         part = given.get(str(error).partition(":")[0], node)
         mistakes.append(f"{part.location}{where}{error}")
