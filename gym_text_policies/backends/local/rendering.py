@@ -190,3 +190,23 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
     if not rest or rest[0]["role"] != "user":
         return [{**system, "role": "user"}, *rest]
     return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+
+
+def special_tokens(tokenizer: Any) -> set[str]:
+    """Return the texts of the special tokens."""
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return {*added, *map(str, tokenizer.all_special_tokens)}
+
+
+def written_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """Return the markers that the chat template spells and that are single tokens, but not flagged as special."""
+    template = json.dumps(tokenizer.chat_template or "", ensure_ascii=False)  # several named templates are a dictionary
+    known = _spelled.get(tokenizer)
+    if known is None or known[0] != template:
+        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if not token.special]
+        known = template, tuple(token for token in added if len(token.strip()) > 1 and token in template)
+        _spelled[tokenizer] = known
+    return known[1]
+
+
+_spelled: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()

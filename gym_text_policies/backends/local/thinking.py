@@ -13,7 +13,8 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, AnswerStart, ChatFormat
-from gym_text_policies.backends.local.tokens import special_tokens, template_tokens
+from gym_text_policies.backends.local.rendering import special_tokens
+from gym_text_policies.backends.local.tokens import template_tokens
 from gym_text_policies.records import Tokens
 
 _MORE = 4

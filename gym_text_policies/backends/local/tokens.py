@@ -8,11 +8,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, AnswerStart
-from gym_text_policies.backends.local.rendering import calls_of, check_arguments, format_of, rendered
+from gym_text_policies.backends.local.rendering import (
+    calls_of,
+    check_arguments,
+    format_of,
+    rendered,
+    special_tokens,
+    written_tokens,
+)
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -62,7 +68,7 @@ def tokens_around(
         write: Returns what the template writes, with each text passed through a function.
         before_word: See `template_tokens`.
     """
-    special = sorted({*special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
+    special = sorted({*special_tokens(tokenizer), *written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
         return template_tokens(tokenizer, write(str), before_word=before_word)
@@ -90,7 +96,7 @@ _TEXTS = ("content", "reasoning", "call")
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text by itself, such as an action's name. None of them is a marker of the chat template."""
     # in any text the tokenizer recognises markers that are not flagged as special: so each is cut in two, tokenised apart
-    written = _written_tokens(tokenizer)
+    written = written_tokens(tokenizer)
     within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in written)
     tokens = _tokens_apart(tokenizer, re.split(within, text) if within else [text])
     if not {tokenizer.convert_tokens_to_ids(token) for token in written}.isdisjoint(tokens):
@@ -211,26 +217,6 @@ def fitting_tokens(
     together = -(-needed // _DROPPED_TOGETHER) * _DROPPED_TOGETHER
     dropped = max(needed, min(together, len(turns) - 3))
     return tokens_without(dropped), dropped
-
-
-def special_tokens(tokenizer: Any) -> set[str]:
-    """Return the texts of the special tokens."""
-    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    return {*added, *map(str, tokenizer.all_special_tokens)}
-
-
-def _written_tokens(tokenizer: Any) -> tuple[str, ...]:
-    """Return the markers that the chat template spells and that are single tokens, but not flagged as special."""
-    template = json.dumps(tokenizer.chat_template or "", ensure_ascii=False)  # several named templates are a dictionary
-    known = _written.get(tokenizer)
-    if known is None or known[0] != template:
-        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if not token.special]
-        known = template, tuple(token for token in added if len(token.strip()) > 1 and token in template)
-        _written[tokenizer] = known
-    return known[1]
-
-
-_written: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
 def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
