@@ -385,7 +385,7 @@ def report(path: Path) -> None:
 def inspect(path: Path) -> None:
     """Play an episode of BabyAI, write it as a log of Inspect, and take a picture of it in ``inspect view``.
 
-    Inspect is in an environment of its own, which ``pytest tests/test_inspect_ai.py`` makes.
+    Inspect is in an environment of its own, which ``make test-bridges ARGS=inspect_ai`` makes.
     """
     browser, python = find_browser(), ROOT / ".venv" / "bridges" / "inspect_ai" / "bin" / "python"
     if browser is None or not python.exists():
