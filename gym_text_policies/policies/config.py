@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from gym_text.errors import UsageError, check_options
+from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
@@ -201,7 +201,6 @@ class PolicyConfig(PromptOptions):
     def with_defaults(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
         """Return this description. Settings that were not given come from `others`."""
         known = others.given if isinstance(others, PolicyConfig) else others
-        check_options(f"settings of {self.model}", known, FIELDS)
         return dataclasses.replace(self, **{name: value for name, value in known.items() if getattr(self, name) is None})
 
     def for_any(self) -> Self:
