@@ -1,7 +1,7 @@
 """Every world in one table and one report: chance, the embedded language model and the expert on ten levels of the test fold.
 
 ``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with
-a few episodes to step through). Only this Python has TextWorld: `make test-bridges ARGS=textworld` makes its virtual environment. The
+a few episodes to step through). Only this Python has TextWorld; `make test-bridges ARGS=textworld` makes its environment. The
 script takes a quarter of an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with
 other defaults.
 """
