@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from gym_text_policies.files.safe_files import check_characters
-from gym_text_policies.settings.from_file import Word, members_of, read_value, settings_of
+from gym_text_policies.settings.fields import Word, members_of, read_value, settings_of
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
