@@ -1,24 +1,20 @@
 """Every picture of the README and the documentation.
 
 ``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results reinforcement`` only those two.
-They are drawn from the committed results. The pictures of the report and of Inspect's viewer need Chromium.
+They are drawn from the committed results. The pictures of the report need Chromium.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import gymnasium as gym
 import matplotlib
@@ -382,43 +378,6 @@ def report(path: Path) -> None:
         _shrink(Image.open(made), made)
 
 
-def inspect(path: Path) -> None:
-    """Play an episode of BabyAI, write it as a log of Inspect, and take a picture of it in ``inspect view``.
-
-    Inspect is in an environment of its own, which ``make test-bridges ARGS=inspect_ai`` makes.
-    """
-    browser, python = find_browser(), ROOT / ".venv" / "bridges" / "inspect_ai" / "bin" / "python"
-    if browser is None or not python.exists():
-        print("inspect: Chromium or Inspect is not installed; the picture stays as it is", file=sys.stderr)
-        return
-
-    def make() -> gym.Env[Any, Any]:
-        return gym.make("BabyAIText-v0", task="goto", fold="test")
-
-    with tempfile.TemporaryDirectory() as folder, make() as env:
-        with EpisodeStore(f"{folder}/run") as store:
-            for episode in rollout(make, load_policy("adapters/babyai-sft", env), [2]):
-                store.append(episode)
-        own = os.environ | {"HOME": folder, "PYTHONPATH": str(ROOT)}
-        export = ["-m", "gym_text_policies.cli", "export", "--format", "inspect", "--runs", "run", "--file", "logs"]
-        subprocess.run([python, *export], cwd=folder, env=own, check=True)
-        (log,) = (Path(folder) / "logs").iterdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        view = ["-m", "inspect_ai", "view", "--log-dir", "logs", "--host", "127.0.0.1", "--port", str(port)]
-        with subprocess.Popen([python, *view], cwd=folder, env=own) as server, Browser(browser) as window:
-            try:
-                _wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
-                sample = quote("BabyAIText-v0?task=goto test 2", safe="")
-                window.open(f"http://127.0.0.1:{port}/#/tasks/{log.name}/samples/sample/{sample}/1/messages")
-                _wait_for(lambda: "gold_action" in window.run("document.body.innerText"))
-                window.picture(path, 1000, 868, 30)  # below the folder's name
-            finally:
-                server.terminate()
-    _shrink(Image.open(path), path)
-
-
 def _wait_for(ready: Callable[[], bool]) -> None:
     """Return when something is ready; a `TimeoutError` after two minutes."""
     end = time.monotonic() + 120
@@ -444,7 +403,6 @@ PICTURES = {
     "trl.png": trl,
     "environments.png": environments,
     "report.png": report,
-    "inspect.png": inspect,
 }
 """Files, and what makes each."""
 

@@ -87,7 +87,6 @@ EXAMPLES = {
     "export": (
         "gym-text export --data runs/data/rows --file tuning.jsonl",
         "gym-text export --format trl --runs runs/played-0 runs/played-1 --file episodes.jsonl",
-        "gym-text export --format trl-dpo --runs runs/data --continue-with gold --file pairs.jsonl",
         "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
     ),
     "completion": ("gym-text completion bash",),

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, check_choice, check_int, import_extra
-from gym_text_policies.data.action_values import valued_states
+from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
 from gym_text_policies.data.dataset import read_rows
-from gym_text_policies.data.inspect_logs import write_inspect_logs
-from gym_text_policies.data.preferences import action_pairs, preference_pairs
+from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.data.token_rows import token_rows, trl_lines
 from gym_text_policies.files.redaction import hide_keys
@@ -25,7 +23,7 @@ from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
 from gym_text_policies.records import Episode, Message
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet", "inspect"]
+Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 SUFFIX = "gym-text"
@@ -37,28 +35,20 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write episodes as a table or as logs of Inspect; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
+    """Write episodes as a table; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse of two answers, from data: of two episodes of a level, or from runs: of two actions of a state); trl (tokens); csv and
-    parquet (a table); inspect (a folder of logs, which inspect view opens)."""
+    the worse answer of two episodes of a level); trl (tokens); csv and parquet (a table)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for trl, csv, parquet and inspect, and for trl-dpo with continue_with. Those for trl are of gym-text collect
-    --options tokens=true; all episodes of one level in them are a group."""
+    """Run folders, for trl, csv and parquet. Those for trl are of gym-text collect --options tokens=true; all episodes of one level
+    in them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
-    continue_with: str = ""
-    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
-    in adapters/NAME. What playing on returns is what the action is worth."""
-    continuations: int = 1
-    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
-    discount: float = 1.0
-    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
     file: str | None = None
-    """File to write, or the folder of inspect. By default it is named after the format, as in runs/data/openai.jsonl."""
+    """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
     """OpenAI model to fine-tune on the file. By default the file is only written. OpenAI's client reads the key from
     OPENAI_API_KEY, and the address of another server from OPENAI_BASE_URL."""
@@ -66,23 +56,10 @@ class ExportConfig:
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
         check_choice("rows", self.rows, get_args(Rows))
-        check_int("continuations", self.continuations, 1, 10_000)
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount: expected a number from 0 to 1; got {self.discount!r}.")
-
-    @property
-    def values_actions(self) -> bool:
-        """Whether pairs are of two actions of a state."""
-        return self.format == "trl-dpo" and bool(self.runs)
 
     def check(self) -> None:
         """Raise `UsageError` unless the settings fit together."""
-        if self.values_actions != bool(self.continue_with):
-            raise UsageError(
-                "continue_with: expected it together with format='trl-dpo' and runs, as in --format trl-dpo --runs runs/data "
-                f"--continue-with gold; got {self.continue_with!r}, format={self.format!r}, runs={self.runs!r}."
-            )
-        if not self.values_actions and (self.format in _CHATS) == bool(self.runs):
+        if (self.format in _CHATS) == bool(self.runs):
             raise UsageError(
                 f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
@@ -176,16 +153,6 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
     return trl_lines(rows), f"{len(rows)} sequences of {len(played)} episodes"
 
 
-def _action_lines(config: ExportConfig) -> tuple[list[str], str]:
-    """Return pairs of actions of the run folders' episodes as lines, and what they contain; episodes with an error are left out."""
-    played = (episode for episode in _episodes(config) if episode.error is None)
-    found = [*valued_states(played, config.continue_with, continuations=config.continuations, discount=config.discount)]
-    pairs = action_pairs(found)
-    copies, steps = sum(state.copies for state in found), sum(state.steps for state in found)
-    what = f"{len(pairs)} pairs of {len(found)} states ({copies} copies of the game, {steps} steps in them)"
-    return [json.dumps(pair, ensure_ascii=False) for pair in pairs], what
-
-
 def submit(file: str | Path, model: str) -> str:
     """Upload a file, fine-tune a model of OpenAI on it, wait for the end of the job, and return the tuned model's name.
 
@@ -218,20 +185,14 @@ def run(config: ExportConfig) -> str:
     """Write the file, submit it if the settings say so, and return the result in one line."""
     config.check()
     is_table = config.format in _TABLES
-    default = (
-        f"{config.rows}.{config.format}" if is_table else config.format if config.format == "inspect" else f"{config.format}.jsonl"
-    )
+    default = f"{config.rows}.{config.format}" if is_table else f"{config.format}.jsonl"
     path = Path(config.file or f"runs/data/{default}")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_table:
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
-    if config.format == "inspect":
-        return f"{len(write_inspect_logs(path, _episodes(config)))} logs: {path}. To see them: inspect view --log-dir {path}"
-    if config.values_actions:
-        lines, what = _action_lines(config)
-    elif config.format in _CHATS:
+    if config.format in _CHATS:
         lines_of, unit = _CHATS[config.format]
         lines = lines_of([row for source in config.data for row in read_rows(source)])
         what = f"{len(lines)} {unit}"

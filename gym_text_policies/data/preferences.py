@@ -1,9 +1,7 @@
 """Pairs of answers to one prompt, of which one is preferred: data for preference optimisation, as TRL's `DPOTrainer` reads it.
 
-A pair is of two episodes or of two actions. Two episodes of one level, with one step limit, see the same until the player acts
-differently. There the prompts are equal and the answers differ. An answer is worth the mean return of the episodes that gave it
-there, after any thought.
-Two actions of one state are worth what playing on after them returned: see `gym_text_policies.data.action_values`.
+Two episodes of one level, with one step limit, see the same until the player acts differently. There the prompts are equal and the
+answers differ. An answer is worth the mean return of the episodes that gave it there, after any thought.
 
 A pair has ``prompt``, ``chosen`` and ``rejected`` (lists of messages), and ``chosen_return`` and ``rejected_return``, the mean
 returns, in units of the reward. A thought is ``reasoning_content``: that of the best episode which gave the better answer, and that
@@ -15,12 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.data.action_values import ValuedState
 from gym_text_policies.data.calls import as_template_reads, template_tools
 from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.records import Message
@@ -29,7 +26,7 @@ from gym_text_policies.stored_environment import levels_config
 LEAST_DIFFERENCE = 1e-6
 """Mean returns that differ by less are equal: sums of the same rewards in another order may differ in their last digits."""
 Returns = Mapping[str, Sequence[float]]
-"""Answer -> the return of each episode that gave it, or of each time that it was played on."""
+"""Answer -> the return of each episode that gave it."""
 
 
 def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -74,27 +71,7 @@ def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return pairs
 
 
-def action_pairs(states: Iterable[ValuedState]) -> list[dict[str, Any]]:
-    """Return for each state the best and the worst of its valued actions, as a pair, if their mean returns differ enough.
-
-    Args:
-        states: The states; see `valued_states`.
-
-    Raises:
-        UsageError: If the mean returns differ enough in no state.
-    """
-    pairs = [pair for state in states if (pair := _pair(state.prompt, "", state.returns))]
-    if not pairs:
-        raise UsageError(
-            "runs: expected states in which the returns of two actions differ; got none. Count soon rewards more "
-            "(--discount 0.99), or take episodes of a player that errs more."
-        )
-    return pairs
-
-
-def _pair(
-    prompt: Sequence[Message], tool: str, returns: Returns, thoughts: Mapping[str, tuple[str, str]] | None = None
-) -> dict[str, Any] | None:
+def _pair(prompt: Sequence[Message], tool: str, returns: Returns, thoughts: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
     """Return the record of a prompt; None if all answers are worth the same.
 
     `thoughts` has for each answer the thought before it if the answer is chosen, and if it is rejected.
@@ -106,6 +83,6 @@ def _pair(
     record: dict[str, Any] = {"prompt": as_template_reads(prompt, tool)}
     for place, (name, answer) in enumerate((("chosen", best), ("rejected", worst))):
         (said,) = as_template_reads([answer_message(answer, calls=bool(tool))], tool)
-        thought = thoughts[answer][place] if thoughts else ""
+        thought = thoughts[answer][place]
         record[name] = [{**said, **({"reasoning_content": thought} if thought else {})}]
     return {**record, **template_tools(tool), "chosen_return": worth[best], "rejected_return": worth[worst]}

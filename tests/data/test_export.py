@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -12,11 +11,9 @@ from openai.types.fine_tuning import FineTuningJob
 from openai.types.fine_tuning.job_create_params import JobCreateParams
 from pydantic import TypeAdapter
 
-from gym_text import MissingDependencyError
 from gym_text_policies import PolicyError
 from gym_text_policies.data import export
 from gym_text_policies.data.export import completion_lines, openai_lines, submit
-from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.rows import Row
 
 ROW = Row(
@@ -119,9 +116,3 @@ def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):
         server.shutdown()
         server.server_close()
         thread.join(10)
-
-
-def test_logs_of_inspect_without_inspect_say_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'gym-text\[inspect\]'"):
-        write_inspect_logs(tmp_path, [])

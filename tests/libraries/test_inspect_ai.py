@@ -2,13 +2,12 @@
 
 import json
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import libraries.walker  # noqa: F401  a provider of Inspect
 import pytest
 from inspect_ai import eval as evaluate
-from inspect_ai.log import list_eval_logs, read_eval_log
+from inspect_ai.log import read_eval_log
 from inspect_ai.model import ChatMessageAssistant, ModelOutput, get_model
 from inspect_ai.tool import ToolCall
 from libraries.noting import threads
@@ -16,7 +15,6 @@ from libraries.noting import threads
 from gym_text import UsageError
 from gym_text_policies.bridges.inspect_ai import levels, panel
 from gym_text_policies.cli import main
-from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
@@ -141,37 +139,6 @@ def test_the_panels_scores_have_means_by_world_and_its_histories(tmp_path):
     assert metrics_of(log, "steps") == {"grouped_GoTo": 0.0, "grouped_LunarLander": 2.0, "grouped_panel": 1.0}
     lengths = [len(texts) for texts in asked]
     assert lengths == [2, 4, 6, 8, 10, *[2, 4, 6], 2, *[2, 4, 6, 8, 10]], lengths  # a prompt of this world has no earlier steps
-
-
-def test_an_export_is_read_back_by_inspect_with_the_scores_of_bench(runs, tmp_path):
-    folder = tmp_path / "logs"
-    main(["export", "--format", "inspect", "--runs", *map(str, runs.values()), "--file", str(folder)])
-    logs = {log.eval.model_args["mode"]: log for log in map(read_eval_log, list_eval_logs(str(folder)))}
-    assert set(logs) == set(STRATEGIES)
-    for mode, log in logs.items():
-        assert metrics_of(log, "success")["mean"] == 0.75 and log.eval.model == "gym-text/libraries.walking:walker"
-        for sample, episode in zip(log.samples, stored(runs[mode]), strict=True):
-            assert (sample.metadata["seed"], sample.scores["episode"].answer) == (episode.seed, episode.outcome)
-            answers = [message for message in sample.messages if message.role == "assistant"]
-            assert [(m.metadata["action"], m.metadata["reward"]) for m in answers] == [
-                (step.decision.action, step.reward) for step in episode.steps
-            ]
-            assert [bool(answer.tool_calls) for answer in answers] == [mode == "tool"] * episode.length
-
-
-def test_an_export_has_thoughts_probabilities_errors_and_any_text(runs, tmp_path):
-    episode = stored(runs["text"])[0]
-    said = replace(episode.steps[0].decision, reasoning="Left \ud800?", completion="<b>\x00 {{ 1 }}", probabilities={"drop": 0.25})
-    steps = (replace(episode.steps[0], decision=said), *episode.steps[1:])
-    failed = replace(episode, seed=7, steps=(), error="EngineError: gone", traceback="a.py:1 in f")
-    (file,) = write_inspect_logs(tmp_path, [replace(episode, steps=steps), replace(episode, policy=episode.policy), failed])
-    log = read_eval_log(str(file))
-    changed, broken, again = log.samples
-    answer = changed.messages[2]
-    assert (answer.content[0].reasoning, answer.content[1].text) == ("Left ??", "<b>\x00 {{ 1 }}")
-    assert answer.metadata["probabilities"] == {"drop": 0.25}
-    assert [changed.epoch, again.epoch] == [1, 2] and changed.id == again.id
-    assert (broken.error.message, broken.scores, log.results.completed_samples) == ("EngineError: gone", None, 2)
 
 
 @pytest.mark.parametrize(

@@ -112,26 +112,13 @@ def dpo_trainer(model, tokenizer, file):
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
-@pytest.mark.parametrize("of_actions", [False, True], ids=["two episodes of a level", "two actions of a state"])
-def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path, of_actions):
-    seeds = ("0",) if of_actions else ("0", "1")
-    for seed in seeds:
-        own = [
-            "--model",
-            "random",
-            "--labels",
-            "own",
-            "--threshold",
-            "-1",
-            "--options",
-            f"seed={seed}",
-            "--folder",
-            str(tmp_path / seed),
-        ]
-        assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "1" if of_actions else "12", *own]) == 0
-    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in seeds]
-    source = ["--runs", str(tmp_path / "0"), "--continue-with", "gold"] if of_actions else ["--data", *data]
-    assert cli.main(["export", "--format", "trl-dpo", *source, "--file", str(file)]) == 0
+def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path):
+    for seed in ("0", "1"):
+        own = ["--model", "random", "--labels", "own", "--threshold", "-1", "--options", f"seed={seed}"]
+        where = ["--environments", f"{GOTO}0", "--episodes", "12", "--folder", str(tmp_path / seed)]
+        assert cli.main(["collect", *where, *own]) == 0
+    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in ("0", "1")]
+    assert cli.main(["export", "--format", "trl-dpo", "--data", *data, "--file", str(file)]) == 0
     pairs = [json.loads(line) for line in file.read_text().splitlines()]
     model, tokenizer = load(tiny_model)
     trainer = dpo_trainer(model, tokenizer, file)
