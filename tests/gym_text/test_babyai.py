@@ -69,7 +69,7 @@ def test_view_is_described_in_the_published_words(cells, unseen, carrying, lines
     assert describe(View(things, []), carrying) == "\n".join(lines)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LEVELS[::12])
 def test_what_is_seen_is_what_minigrid_shows(level):
     game, rng = gym.make(level, disable_env_checker=True).unwrapped, random.Random(0)
     for seed in range(2):
@@ -99,27 +99,27 @@ def test_picking_up_is_seen_in_the_text(make):
 # ---------------------------------------------------------------- the expert
 
 
-def test_expert_wins_every_one_of_a_hundred_episodes(make, follow_gold_action):
+def test_expert_wins_every_episode(make, follow_gold_action):
     env = make(ID)
-    for seed in range(100):
+    for seed in range(25):
         rewards, info = follow_gold_action(env, *env.reset(seed=seed))
         assert info["success"] and not info["failure"]
         assert rewards == [0.0] * (len(rewards) - 1) + [pytest.approx(1 - 0.9 * len(rewards) / 64)]
 
 
-@pytest.mark.parametrize("level", ["GoToLocal", "PickupLoc", "PutNextLocal", "UnlockLocal", "Synth"])
+@pytest.mark.parametrize("level", ["PutNextLocal", "UnlockLocal", "Synth"])
 @pytest.mark.parametrize("on_path", [0, 8])
 def test_replanning_expert_wins_after_one_deviation(level, on_path, make, follow_gold_action):
     env, won = make(ID, level=f"BabyAI-{level}-v0", expert="replan"), 0
     spec = env.get_wrapper_attr("text_spec")
-    for seed in range(12):
+    for seed in range(6):
         obs, info = env.reset(seed=seed)
         for name in info["gold_path"][: min(on_path, len(info["gold_path"]) - 1)]:
             obs, *_, info = env.step(spec.encode(name, obs))
         others = [action.name for action in spec.actions if action.name != info["gold_action"]]
         obs, _, terminated, truncated, info = env.step(spec.encode(others[seed % 5], obs))
         won += info["success"] if terminated or truncated else follow_gold_action(env, obs, info)[1]["success"]
-    assert won >= 11  # a box opened by mistake cannot be closed
+    assert won >= 5  # a box opened by mistake cannot be closed
 
 
 def test_replanning_expert_advises_through_a_long_episode(make):
@@ -130,8 +130,8 @@ def test_replanning_expert_advises_through_a_long_episode(make):
         assert "gold_action" in info
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_every_level_plays_and_its_expert_wins_or_is_silent(level, make):
+@pytest.mark.parametrize("level", [*LEVELS[::12], "BabyAI-KeyInBox-v0"])
+def test_a_level_plays_and_its_expert_wins_or_is_silent(level, make):
     env = make(ID, level=level)
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
     path = info.get("gold_path")

@@ -159,7 +159,6 @@ experiment: {name: run, parent: ., episodes: 3}
 SHORT = "CookingWorldText-v0?max_episode_steps=2"
 COMMANDS = {
     "bench": f"bench --models openai:m --modes text --baselines none --environments {SHORT} --episodes 3 --llm-episodes 3",
-    "collect": f"collect --model openai:m --options mode=text --environments {SHORT} --episodes 3 --threshold -1",
     "run": "run experiment.yaml",
 }
 

