@@ -101,7 +101,7 @@ def _expected(member: Any) -> str:
         return "one of " + ", ".join(map(repr, get_args(member))) if len(get_args(member)) > 1 else repr(get_args(member)[0])
     if get_origin(member) is tuple:
         return f"a list, each {_expected(get_args(member)[0])}"
-    return "keys and values" if get_origin(member) in (dict, Mapping) else _NAMES.get(member, str(member))
+    return "keys and values" if get_origin(member) in (dict, Mapping) else _NAMES.get(member, "keys and values")
 
 
 def field_docs(config: type[Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from gym_text.errors import UsageError
 from gym_text_policies.settings.fields import default_of, read_value
@@ -33,7 +33,7 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
 
 
 def build(kind: type[T], node: Node, where: str = "") -> T:
-    """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
+    """Return the config dataclass that a node describes; a field that is a dataclass is a section.
 
     A field with ``metadata={"internal": True}`` is no key. A dataclass may have a static method ``of_file``, which checks the nodes
     of its keys first.
@@ -76,13 +76,8 @@ def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | No
     for name, part in given.items():
         if name not in known:
             mistakes.append(f"{part.location}{section}{_no_key(name, known)}")
-        elif dataclasses.is_dataclass(hints[name]):
-            values[name] = _build(hints[name], part, f"{where}{name}.", mistakes)
         else:
-            try:
-                values[name] = read_value(part.plain(), hints[name])
-            except ValueError as error:
-                mistakes.append(f"{part.location}{where}{name}: expected {error}; got {part.plain()!r}.")
+            values[name] = _value(hints[name], part, f"{where}{name}", mistakes)
     mistakes += [f"{node.location}{section}expected the key {name!r}; it is missing." for name in missing if name not in given]
     if len(mistakes) > before:
         return None
@@ -91,6 +86,22 @@ def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | No
     except UsageError as error:
         part = given.get(str(error).partition(":")[0], node)
         mistakes.append(f"{part.location}{where}{error}")
+        return None
+
+
+def _value(hint: Any, node: Node, where: str, mistakes: list[str]) -> Any:
+    """Return the value of a key: a section, a list of sections, sections by their names, or what `read_value` returns."""
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, node, f"{where}.", mistakes)  # type: ignore[arg-type]
+    *_, part = (argument for argument in (hint, *get_args(hint)) if argument is not Ellipsis)
+    if dataclasses.is_dataclass(part) and get_origin(hint) is tuple and isinstance(node.value, list):
+        return tuple(_value(part, one, f"{where}[{number}]", mistakes) for number, one in enumerate(node.value))
+    if dataclasses.is_dataclass(part) and get_origin(hint) is Mapping and isinstance(node.value, dict):
+        return {name: _value(part, one, f"{where}.{name}", mistakes) for name, one in node.value.items()}
+    try:
+        return read_value(node.plain(), hint)
+    except ValueError as error:
+        mistakes.append(f"{node.location}{where}: expected {error}; got {node.plain()!r}.")
         return None
 
 

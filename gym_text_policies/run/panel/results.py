@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,8 @@ class EpisodeResult:
 
 
 @dataclass(frozen=True)
-class _WorldHead:
-    """What a file says of a world before its episodes."""
+class WorldResult:
+    """The episodes in one world."""
 
     environment: str
     """Name of the environment."""
@@ -93,16 +93,10 @@ class _WorldHead:
     """One digest of the levels that were played, computed before they were played."""
     policy: Mapping[str, Any]
     """The resolved configuration of the policy."""
+    episodes: tuple[EpisodeResult, ...]
 
     def __post_init__(self) -> None:
         _check_text("digest", self.digest, _HASH)
-
-
-@dataclass(frozen=True)
-class WorldResult(_WorldHead):
-    """The episodes in one world."""
-
-    episodes: tuple[EpisodeResult, ...]
 
     @property
     def played(self) -> list[EpisodeResult]:
@@ -111,8 +105,8 @@ class WorldResult(_WorldHead):
 
 
 @dataclass(frozen=True)
-class _Head:
-    """What a file says before its worlds."""
+class Result:
+    """A policy in the panel."""
 
     panel: int
     """Version of the panel."""
@@ -125,17 +119,11 @@ class _Head:
     """The settings that the user gave; of each world if they differ."""
     versions: Mapping[str, str]
     """Versions of packages."""
+    worlds: Mapping[str, WorldResult]
 
     def __post_init__(self) -> None:
         _check_text("name", self.name, _NAME)
         _check_text("made", self.made, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?")
-
-
-@dataclass(frozen=True)
-class Result(_Head):
-    """A policy in the panel."""
-
-    worlds: Mapping[str, WorldResult]
 
     @property
     def played(self) -> list[EpisodeResult]:
@@ -212,9 +200,8 @@ def read_result(path: Path) -> tuple[Result, Any]:
         raise UsageError(f"{path}: expected at most {MOST_BYTES:,} bytes; it has {path.stat().st_size:,}.")
     try:
         data = json.loads(path.read_bytes().decode("utf-8"))
-        head, parts = _split("the file", data, ("worlds", "table"))
-        worlds = {name: _world(f"worlds.{name}.", world) for name, world in _split("worlds", parts["worlds"], ())[0].items()}
-        return Result(**vars(build(_Head, from_plain(head))), worlds=worlds), parts["table"]
+        stated = data.pop("table", None) if isinstance(data, dict) else None
+        return build(Result, from_plain(data)), stated
     except (ValueError, RecursionError) as error:
         mistakes = [line[:_MOST_SHOWN] for line in (str(error) or "too many levels of brackets").splitlines()]
         more = [f"and {len(mistakes) - _MOST_MISTAKES} more"] if len(mistakes) > _MOST_MISTAKES else []
@@ -222,30 +209,6 @@ def read_result(path: Path) -> tuple[Result, Any]:
             f"{path}: expected a result file of the panel, as `gym-text panel` writes into the folder results of its run folder; "
             + "\n".join([*mistakes[:_MOST_MISTAKES], *more])
         ) from None
-
-
-def _world(where: str, data: Any) -> WorldResult:
-    head, parts = _split(where[:-1], data, ("episodes",))
-    if not isinstance(parts["episodes"], list):
-        raise UsageError(f"{where}episodes: expected a list; got {parts['episodes']!r}.")
-    episodes = [build(EpisodeResult, from_plain(one), f"{where}episodes[{n}].") for n, one in enumerate(parts["episodes"])]
-    return WorldResult(**vars(build(_WorldHead, from_plain(head), where)), episodes=tuple(episodes))
-
-
-def _split(where: str, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a mapping without the keys of these names, and those alone."""
-    if not isinstance(data, dict):
-        raise UsageError(f"{where}: expected a mapping; got {data!r}.")
-    if wrong := other_keys({name: data[name] for name in names if name in data}, names):
-        raise UsageError(f"{where}: expected the keys {', '.join(names)} as well; {wrong}.")
-    return {name: part for name, part in data.items() if name not in names}, {name: data[name] for name in names}
-
-
-def other_keys(entries: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return which keys are missing and which are unknown; empty if there are none. The keys may come from anybody."""
-    missing, unknown = [name for name in names if name not in entries], [key for key in entries if key not in names]
-    wrong = (("missing", missing), ("unknown", unknown))
-    return "; ".join(f"{what}: {', '.join(repr(key[:60]) for key in keys[:_MOST_MISTAKES])}" for what, keys in wrong if keys)
 
 
 def _check_text(name: str, text: str, pattern: str) -> None:

@@ -12,7 +12,7 @@ from gym_text.errors import check_choice, check_int
 from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.settings.from_file import build
-from gym_text_policies.settings.yaml_nodes import Node, read_yaml
+from gym_text_policies.settings.yaml_nodes import read_yaml
 
 Size = Literal["one", "small", "medium", "full"]
 SIZES: tuple[Size, ...] = get_args(Size)
@@ -33,13 +33,14 @@ class World:
     """Decimals to which digests round rewards."""
 
     def __post_init__(self) -> None:
+        parse_environment(self.environment)
         check_int("levels", self.levels, 1, 1_000_000)
         check_int("decimals", self.decimals, 0, 6)
 
 
 @dataclass(frozen=True)
-class _Head:
-    """A version of the panel, without its worlds."""
+class Panel:
+    """A version of the panel."""
 
     version: int
     """Its number. Scores of two versions cannot be compared."""
@@ -49,12 +50,6 @@ class _Head:
     """Size -> number of levels of each world."""
     packages: tuple[str, ...]
     """Packages on which a digest can depend."""
-
-
-@dataclass(frozen=True)
-class Panel(_Head):
-    """A version of the panel."""
-
     worlds: Mapping[str, World]
     """The worlds by their names, in the order of the tables."""
 
@@ -77,9 +72,4 @@ def the_panel(path: Path = FILE) -> Panel:
         UsageError: If the file has mistakes.
         MissingDependencyError: If PyYAML is not installed.
     """
-    parts = dict(read_yaml(path).value)
-    worlds = {name: build(World, node, f"worlds.{name}.") for name, node in parts.pop("worlds").value.items()}
-    for world in worlds.values():
-        parse_environment(world.environment)
-    head = build(_Head, Node(parts, f"{path}: "))
-    return Panel(**vars(head), worlds=worlds)
+    return build(Panel, read_yaml(path))
