@@ -34,64 +34,27 @@ class Command(NamedTuple):
 
 
 EXAMPLES = {
-    "envs": (
-        "gym-text envs",
-        "gym-text envs cooking",
-    ),
-    "play": (
-        "gym-text play CookingWorldText-v0",
-        "gym-text play 'BabyAIText-v0?task=goto' --first-seed 3",
-    ),
-    "make-games": (
-        "gym-text make-games TextWorldCooking-v0 --episodes 20 --folds train dev test",
-        "gym-text make-games 'TextWorldCooking-v0?difficulty=gata-10' --workers 4",
-    ),
-    "serve": (
-        "gym-text serve CookingWorldText-v0",
-        "gym-text serve 'BabyAIText-v0?task=goto' --port 8001 --max-sessions 128",
-    ),
-    "bench": (
-        "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
-        "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
-    ),
-    "panel": (
-        "gym-text panel --models smollm2 --size small",
-        "gym-text panel --models random my_policies:Mine --only GoTo PutNext",
-        "gym-text panel --check",
-    ),
-    "report": ("gym-text report runs/policies",),
-    "compare": (
-        "gym-text compare random 'prompted: smollm2, choose' --folder runs/policies",
-        "gym-text compare start 'grpo-*' --folder runs/reinforcement/evaluation",
-    ),
-    "run": (
-        "gym-text run experiment.yaml",
-        "gym-text run experiment.yaml --set agent.model=smollm2 experiment.episodes=3",
-    ),
-    "collect": (
-        "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",
-        "gym-text collect --model smollm2 --threshold 0.9 --folder runs/own",
-    ),
-    "sft": (
-        "gym-text sft --data runs/data/rows",
-        "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
-    ),
-    "dagger": ("gym-text dagger --model runs/sft/adapter --data runs/data/rows --iterations 2",),
-    "expert-iteration": (
-        "gym-text expert-iteration --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 4",
-    ),
-    "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
-    "merge": ("gym-text merge adapters/babyai-sft runs/merged",),
-    "grpo": ("gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
-    "ppo": ("gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
-    "export": (
-        "gym-text export --data runs/data/rows --file tuning.jsonl",
-        "gym-text export --format trl --runs runs/played-0 runs/played-1 --file episodes.jsonl",
-        "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
-    ),
-    "completion": ("gym-text completion bash",),
+    "envs": "gym-text envs cooking",
+    "play": "gym-text play 'BabyAIText-v0?task=goto' --first-seed 3",
+    "make-games": "gym-text make-games TextWorldCooking-v0 --episodes 20 --folds train dev test",
+    "serve": "gym-text serve 'BabyAIText-v0?task=goto' --port 8001",
+    "bench": "gym-text bench --models smollm2 my_policies:Mine --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
+    "panel": "gym-text panel --models smollm2 --size small",
+    "report": "gym-text report runs/policies",
+    "compare": "gym-text compare random 'prompted: smollm2, choose' --folder runs/policies",
+    "run": "gym-text run experiment.yaml --set agent.model=smollm2 experiment.episodes=3",
+    "collect": "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",
+    "sft": "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
+    "dagger": "gym-text dagger --model runs/sft/adapter --data runs/data/rows --iterations 2",
+    "expert-iteration": "gym-text expert-iteration --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto'",
+    "search": "gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",
+    "merge": "gym-text merge adapters/babyai-sft runs/merged",
+    "grpo": "gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",
+    "ppo": "gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",
+    "export": "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
+    "completion": "gym-text completion bash",
 }
-"""What stands below the options of each command; every line works as it is printed, once what it names is there."""
+"""What stands below the options of each command. It works as it is printed, once what it names is there."""
 
 COMMANDS = {
     "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
@@ -153,7 +116,7 @@ COMMANDS = {
 class _HelpFormatter(argparse.HelpFormatter):
     """Fills paragraphs, but leaves what follows the options as it is."""
 
-    RAW = "Examples:\n"
+    RAW = "Example:\n"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(self.RAW):
@@ -220,8 +183,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         config, _ = command.load()
         text = str(config.__doc__).replace("%", "%%")
         more = "\n\n" + config.more_help() if hasattr(config, "more_help") else ""
-        examples = "\n".join(f"  {line}" for line in EXAMPLES[name])
-        epilog = f"{_HelpFormatter.RAW}{examples}{more}".replace("%", "%%")
+        epilog = f"{_HelpFormatter.RAW}  {EXAMPLES[name]}{more}".replace("%", "%%")
         subparser = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
         if command.file:
             subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)

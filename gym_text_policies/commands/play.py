@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 import textwrap
@@ -19,8 +20,6 @@ from gym_text_policies.rollouts import rollout
 from gym_text_policies.store import EpisodeStore
 
 _HELP = "Type an action, its beginning or its number in the list; Tab completes it. ? lists the actions, quit ends."
-_RAW = {"box": "= 0.35 plays the number 0.35 itself.", "text": "= help sends the word help to the game, as it is."}
-"""Further instructions, by the encoding of the actions."""
 _MANY = 12
 """Most actions that are listed at each step; more are listed on request."""
 
@@ -70,59 +69,53 @@ class Person(Policy):
     def _ask(self, turn: Turn) -> str:
         obs = dict(turn.obs)
         names = self.spec.names(obs)
-        instructions = " ".join(filter(None, (_HELP, _RAW.get(self.spec.encoding))))
         if turn.step == 0:
-            self._write(f"{obs['goal']}\n\n{instructions}\n")
+            self._write(f"{obs['goal']}\n\n{_HELP}\n")
         self._write(f"\n[{turn.step + 1}] {obs['text']}")
         if 0 < len(names) <= _MANY:
             self._write(_listed(names))
         while True:
             try:
                 line = self._read(names).strip()
-            except EOFError:
+            except (EOFError, RuntimeError):  # `input` raises the second if stdin was closed before the start
                 line = "quit"
             if line in names:
                 return line
             if line.lower() in ("quit", "exit"):
                 raise PolicyError("The player left.")
             if line.lower() in ("", "?", "help"):
-                self._write(_listed(names) if line == "?" and names else instructions)
+                self._write(_listed(names) if line == "?" and names else _HELP)
                 continue
-            action, problem = self._meant(line, obs)
-            if action is not None:
-                return action
-            self._write(problem)
+            try:
+                return self._meant(line, obs, names)
+            except UsageError as error:
+                self._write(str(error))
 
-    def _meant(self, line: str, obs: dict[str, Any]) -> tuple[str | None, str]:
-        """Return the action that a line stands for; if there is none, return None and the reason."""
-        names = self.spec.names(obs)
-        raw, is_text = line.removeprefix("=").strip(), self.spec.encoding == "text"
+    def _meant(self, line: str, obs: dict[str, Any], names: Sequence[str]) -> str:
+        """Return the action that a line stands for; raise `UsageError` if there is none, or there are several."""
         if not self.spec.lists_actions:
-            return raw or None, "action: expected words; got none."
-        if line.startswith("="):
-            action = raw if is_text else parse_action(raw, self.spec, obs)
-            return action or None, str(unknown_choice("action", raw, names))
+            return line
         if line.isdecimal() and _numbered(names) and 1 <= int(line) <= len(names):
-            return names[int(line) - 1], ""
+            return names[int(line) - 1]
         begun = [name for name in names if name.lower().startswith(line.lower())]
         alike = [name for name in begun if len(name) == len(line)]
         if len(alike) == 1 or len(begun) == 1:
-            return (alike or begun)[0], ""
+            return (alike or begun)[0]
         if begun:
-            return None, f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}."
+            raise UsageError(f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}.")
         action = parse_action(line, self.spec, obs)
-        if action in names:
-            return action, ""
-        if action is not None:  # the line is a number, and the actions are real numbers
-            return None, f"action: expected a number from 1 to {len(names)}, of the list; got {line!r}. = {line} plays it as it is."
-        return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game accepts any words
+        if action in names or (action is not None and self.spec.encoding == "box"):  # a box takes any number in it
+            return str(action)
+        if self.spec.encoding == "text":  # a text game accepts any words
+            return line
+        raise unknown_choice("action", line, names)
 
 
 def run(config: PlayConfig) -> str:
     """Let a person play an episode, and return how it ended."""
     make_env = environment_maker(config.environment)
     with make_env() as env:
-        person = Person(text_spec(env), _reader(), _write)
+        person = Person(text_spec(env), _reader(), functools.partial(print, flush=True))
     (episode,) = rollout(make_env, person, [config.first_seed], num_envs=1)
     if config.folder is not None:
         with EpisodeStore(config.folder) as store:
@@ -134,11 +127,6 @@ def run(config: PlayConfig) -> str:
     last = str(episode.last_observation.get("text", ""))
     ending = {"won": "You won", "lost": "You lost", "truncated": "Out of steps"}[episode.outcome]
     return f"\n{last}\n\n{ending}: return {episode.total_reward:.4g} in {episode.length} steps."
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def _numbered(names: Sequence[str]) -> bool:
@@ -156,15 +144,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def _reader() -> Callable[[Sequence[str]], str]:
     """Return a function that reads a line: with completion in a terminal, without it from a pipe."""
-    if sys.stdin is None:  # stdin was closed before the start
-
-        def nothing(names: Sequence[str]) -> str:
-            raise EOFError
-
-        return nothing
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        return lambda names: input("> ")
     try:
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return lambda names: input("> ")
         toolkit = import_extra("prompt_toolkit", "experiments")
         completion = import_extra("prompt_toolkit.completion", "experiments")
     except MissingDependencyError:

@@ -26,12 +26,11 @@ def test_every_command_has_help_and_examples_that_exist(name, capsys):
     told = capsys.readouterr().out
     assert str(cli.COMMANDS[name].load()[0].__doc__).split()[0] in told
     assert not re.search(r"Default: *\.(\s|$)|\bstr\b|\bint\b|\bfloat\b", told), "choices are named, and nothing empty is"
-    for line in EXAMPLES[name]:
-        program, command, *words = shlex.split(line)
-        given = vars(cli.make_parser([name]).parse_args([command, *words]))
-        kind, _ = cli.COMMANDS[given.pop("command")].load()
-        kind(**given)
-        assert program == "gym-text" and line in told
+    program, command, *words = shlex.split(EXAMPLES[name])
+    given = vars(cli.make_parser([name]).parse_args([command, *words]))
+    kind, _ = cli.COMMANDS[given.pop("command")].load()
+    kind(**given)
+    assert program == "gym-text" and EXAMPLES[name] in told
 
 
 def test_commands_have_few_options():
