@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from helpers.harness import Levels, command, levels_of_rows, options, play_plan, run, table, write
@@ -69,12 +70,13 @@ class Config:
 
 def rows(config: Config) -> dict[str, dict[str, Any]]:
     """Return the language models of the table, as a file of variants has them; the base gets the prompts of the adapters."""
-    names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT first
+    folders = [path.parent for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT first
+    folders = folders or [path.parent for path in (Path(__file__).parent / "adapters").glob(f"{config.family}-*/{RECORD}")]
     found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        found[f"{name}, greedy"] = {"model": f"adapters/{name}", "probabilities": False}
-        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "episodes": config.drawn_episodes}
-    asked = json.loads((ADAPTERS / names[0] / RECORD).read_text("utf-8"))["asked"]
+    for name, folder in ((folder.name, str(folder)) for folder in folders):
+        found[f"{name}, greedy"] = {"model": folder, "probabilities": False}
+        found[f"{name}, drawn"] = {"model": folder, "temperature": 1.0, "episodes": config.drawn_episodes}
+    asked = json.loads((folders[0] / RECORD).read_text("utf-8"))["asked"]
     return {BASE: {"model": "smollm2", "episodes": config.base_episodes, **asked}, **found}
 
 
