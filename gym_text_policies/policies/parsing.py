@@ -13,7 +13,7 @@ from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 from gym_text_policies.backends.thoughts import split_thought
 
-NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\s?%|\.\d)")
+_NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\s?%|\.\d)")
 """A number that stands by itself, decimal or in scientific notation."""
 _APART = r"[-+±—―][(\[*`'\"]+|\b(?:minus|negative)\b[\s(\[*`'\"]*"
 """A sign that is not written directly before its number: ``-(1)``, ``-**1**``, ``minus 1``."""
@@ -118,21 +118,35 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
     answer = _behind_thought(answer) or ""
     if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
         return None
+    objects = [
+        value | {"action": str(value["action"])}
+        for value in objects_in(answer, whole=finish == "length")
+        if isinstance(value.get("action"), (str, int, float))
+    ]
+    return objects[0] if len({value["action"] for value in objects}) == 1 else None
+
+
+def objects_in(answer: str, *, whole: bool = False) -> list[dict[str, Any]]:
+    """Return the JSON objects in an answer, in their order.
+
+    Args:
+        answer: The model's words.
+        whole: Whether an object that is not complete means that there is none.
+    """
     decoder, objects, start = json.JSONDecoder(), [], answer.find("{")
     patience = 4 * len(answer) + 10_000  # most characters to read in vain, as each brace could begin an object without an end
     while start >= 0 and patience > 0:
         try:
             value, end = decoder.raw_decode(answer, start)
         except (ValueError, RecursionError) as error:
-            if finish == "length":
-                return None
+            if whole:
+                return []
             end = start + 1
             patience -= getattr(error, "pos", end) - start + len(answer) // 500 + 10  # Python counts the lines before an error
         else:
-            if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
-                objects.append(value | {"action": str(value["action"])})
+            objects += [value] if isinstance(value, dict) else []
         start = answer.find("{", end)
-    return objects[0] if len({value["action"] for value in objects}) == 1 else None
+    return objects
 
 
 def _behind_thought(answer: str, names: Collection[str] = ()) -> str | None:
@@ -273,7 +287,7 @@ def _parted(text: str, edge: int, step: int) -> bool:
 def numbers_in(answer: str) -> list[float]:
     """Return the numbers in an answer; none if a sign stands apart from its number, as it could be the bullet of a list."""
     text = answer.translate(_SAME)
-    return [] if _SIGN_APART.search(text) else [float(number) for number in NUMBER.findall(text)]
+    return [] if _SIGN_APART.search(text) else [float(number) for number in _NUMBER.findall(text)]
 
 
 def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:

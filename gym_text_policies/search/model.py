@@ -6,10 +6,9 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.parametric import Form, Parameter
@@ -17,36 +16,12 @@ from gym_text_policies.records import Message
 from gym_text_policies.search.evaluations import Evaluation, Proposal, best
 from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
+from gym_text_policies.search.search_config import SearchConfig
 
 _REASKS = 3
 """How often the model is asked again after an unusable answer, before a random proposal replaces it."""
 _SUMMARY_LENGTH = 400
 """Most characters of a trajectory's summary in a prompt."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompting:
-    """How the model is asked."""
-
-    prompt: Literal["numeric", "semantic"] = "numeric"
-    """numeric: the model optimises an unnamed function. semantic: it is also told the task, the meanings, how episodes went."""
-    proposals_per_prompt: int = 1
-    """Proposals from one prompt, each in an answer of its own. All of them are evaluated before the next prompt."""
-    reasons: bool = True
-    """Whether the model gives a reason before its numbers."""
-    buffer_size: int = 20
-    """Most evaluations that the model is shown: one half are the best, the others the latest."""
-    search_std: float = 1.0
-    """A hint to the model: how far from good parameters to look."""
-    optimum: float | None = None
-    """Greatest possible value, which the prompt names. None: the prompt names none. It is part of the run's configuration."""
-
-    def __post_init__(self) -> None:
-        check_choice("prompt", self.prompt, ("numeric", "semantic"))
-        for name in ("proposals_per_prompt", "buffer_size"):
-            check_int(name, getattr(self, name), 1, 10_000)
-        if not self.search_std > 0:
-            raise UsageError(f"search_std: expected a number above 0; got {self.search_std!r}.")
 
 
 @dataclass
@@ -74,24 +49,24 @@ class ModelOptimiser(Optimiser):
         form: The form of the policy.
         seed: Seed of all random numbers.
         backend: The model.
-        prompting: How the model is asked.
+        config: How the model is asked.
         spec: The task, which only the semantic prompt describes.
         start: Number of evaluations before the first proposal of this optimiser.
     """
 
-    def __init__(self, form: Form, seed: int, backend: Backend, prompting: Prompting, spec: TextSpec, *, start: int = 0) -> None:
+    def __init__(self, form: Form, seed: int, backend: Backend, config: SearchConfig, spec: TextSpec, *, start: int = 0) -> None:
         super().__init__(form, seed)
         self._backend = backend
-        self._prompting = prompting
+        self._config = config
         self._spec = spec
         self._start = start
         self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
         self._random = RandomOptimiser(form, seed)
-        self._shown_parameters = _renamed(form.parameters) if prompting.prompt == "numeric" else form.parameters
+        self._shown_parameters = _renamed(form.parameters) if config.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from the current prompt that have no evaluation yet. Random proposals replace unusable answers."""
-        done = (len(history) - self._start) % self._prompting.proposals_per_prompt
+        done = (len(history) - self._start) % self._config.proposals_per_prompt
         known = history[: len(history) - done]
         if len(known) not in self._proposals:
             self._proposals = {len(known): self._ask(known, history[len(known) :])}
@@ -100,7 +75,7 @@ class ModelOptimiser(Optimiser):
     def _ask(self, history: Sequence[Evaluation], evaluated: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from one prompt. The model is not asked again for those that an earlier run has `evaluated`."""
         begin, messages = time.perf_counter(), self.messages(history)
-        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._prompting.proposals_per_prompt)]
+        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._config.proposals_per_prompt)]
         for draft, evaluation in zip(drafts, evaluated, strict=False):
             draft.parameters = evaluation.parameters
         for attempt in range(_REASKS + 1):
@@ -165,7 +140,7 @@ class ModelOptimiser(Optimiser):
 
     def _shown_evaluations(self, history: Sequence[Evaluation]) -> list[Evaluation]:
         """Return the evaluations that the model is shown: the best half of the buffer, then the latest."""
-        size = self._prompting.buffer_size
+        size = self._config.buffer_size
         if len(history) <= size:
             return list(history)
         good = sorted(history, key=lambda evaluation: -evaluation.value)[: size // 2]
@@ -176,7 +151,7 @@ class ModelOptimiser(Optimiser):
         numbers = "\n".join(
             f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown_parameters
         )
-        if self._prompting.prompt == "numeric":
+        if self._config.prompt == "numeric":
             text = f"Find the greatest value of a function f of {len(self._shown_parameters)} numbers:\n{numbers}"
         else:
             text = (
@@ -185,12 +160,12 @@ class ModelOptimiser(Optimiser):
                 f"Actions:\n{self._spec.describe_actions()}\n{self.form.formula()}\n\nIts parameters:\n{numbers}\n"
                 "The value of parameters is the mean return of several episodes."
             )
-        if self._prompting.optimum is not None:
-            text += f"\nThe greatest possible value is {self._prompting.optimum:g}."
-        return f"{text}\nHint: look about {self._prompting.search_std:g} away from good ones, or where nothing was tried yet."
+        if self._config.optimum is not None:
+            text += f"\nThe greatest possible value is {self._config.optimum:g}."
+        return f"{text}\nHint: look about 1 away from good ones, or where nothing was tried yet."
 
     def _meaning(self, parameter: Parameter) -> str:
-        return f", {parameter.meaning}" if self._prompting.prompt == "semantic" else ""
+        return f", {parameter.meaning}" if self._config.prompt == "semantic" else ""
 
     def _values(self, evaluation: Evaluation) -> str:
         return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown_parameters, evaluation.parameters, strict=True))
@@ -200,7 +175,7 @@ class ModelOptimiser(Optimiser):
 
     def _latest(self, history: Sequence[Evaluation]) -> str:
         """Return summaries of the latest and the best episodes, for the semantic prompt."""
-        if self._prompting.prompt == "numeric" or not history:
+        if self._config.prompt == "numeric" or not history:
             return ""
         latest, top = history[-1], best(history)
         text = f"The latest ({self._line(latest)}): {latest.summary[:_SUMMARY_LENGTH]}.\n"
@@ -210,7 +185,7 @@ class ModelOptimiser(Optimiser):
         names = [parameter.name for parameter in self._shown_parameters]
         whole = " Whole numbers." if all(parameter.whole for parameter in self._shown_parameters) else ""
         keys = ", ".join(f'"{name}": …' for name in names)
-        reason = '"reason": "one short sentence", ' if self._prompting.reasons else ""
+        reason = '"reason": "one short sentence", ' if self._config.reasons else ""
         return f"Propose new numbers, as a JSON object: {{{reason}{keys}}}.{whole}"
 
     def _request(self, messages: Sequence[Message], index: int, attempt: int) -> Request:
@@ -218,15 +193,13 @@ class ModelOptimiser(Optimiser):
         return Request(
             tuple(messages),
             schema=self._schema(),
-            max_tokens=20
-            + 14 * len(self._shown_parameters)
-            + (70 if self._prompting.reasons else 0),  # the numbers, and a short reason
+            max_tokens=20 + 14 * len(self._shown_parameters) + 70 * self._config.reasons,  # the numbers, and a short reason
             temperature=1.0,
             seed=int(draws[attempt]),
         )
 
     def _schema(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._prompting.reasons else {}
+        fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._config.reasons else {}
         for parameter in self._shown_parameters:
             kind = "integer" if parameter.whole else "number"
             limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import fold_seed
@@ -15,15 +15,20 @@ from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.search.evaluate import Task
-from gym_text_policies.search.model import Prompting
 from gym_text_policies.settings.yaml_nodes import Node
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp")
+_LEAST = {"evaluations": 1, "num_rollouts": 1, "proposals_per_prompt": 1, "buffer_size": 1} | dict.fromkeys(
+    ("seed", "warmup_evaluations", "refine_at", "workers"), 0
+)
+"""Least value of settings that are whole numbers."""
+_OF_MODEL = ("model", "prompt", "proposals_per_prompt", "reasons", "buffer_size", "optimum")
+"""Settings of the optimiser `model` alone."""
 _NOT_IN_IDENTITY = ("folder", "evaluations", "options", "workers")
 
 
 @dataclass(frozen=True)
-class SearchConfig(Prompting):
+class SearchConfig:
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, or random draws.
 
     The policy is linear in the observed numbers, or a table where these are whole numbers. The value of a proposal is the mean
@@ -36,6 +41,16 @@ class SearchConfig(Prompting):
     """What proposes parameters: model, random, zero, cma, gp, or two of them as in 'model then cma'."""
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """The language model that proposes."""
+    prompt: Literal["numeric", "semantic"] = "numeric"
+    """numeric: the model optimises an unnamed function. semantic: it is also told the task, the meanings, how episodes went."""
+    proposals_per_prompt: int = 1
+    """Proposals from one prompt, each in an answer of its own. All of them are evaluated before the next prompt."""
+    reasons: bool = True
+    """Whether the model gives a reason before its numbers."""
+    buffer_size: int = 20
+    """Most evaluations that the model is shown: one half are the best, the others the latest."""
+    optimum: float | None = None
+    """Greatest possible value, which the prompt names. None: the prompt names none. It is part of the run's configuration."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100
@@ -65,11 +80,9 @@ class SearchConfig(Prompting):
             raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
         if len(self.bounds) != 2 or not -math.inf < self.bounds[0] < self.bounds[1] < math.inf:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
-        super().__post_init__()
-        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "seed": (0, 2**31 - 1)}
-        limits |= {"warmup_evaluations": (0, 1_000_000), "refine_at": (0, 1_000_000), "workers": (0, 10_000)}
-        for name, (low, high) in limits.items():
-            check_int(name, getattr(self, name), low, high)
+        check_choice("prompt", self.prompt, ("numeric", "semantic"))
+        for name, low in _LEAST.items():
+            check_int(name, getattr(self, name), low, 2**31 - 1)
 
     @staticmethod
     def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
@@ -103,6 +116,5 @@ class SearchConfig(Prompting):
         if len(self.stages) > 1:
             settings["refine_at"] = self.takes_over_at
         if "model" not in self.stages:
-            for name in ("model", *(field.name for field in dataclasses.fields(Prompting))):
-                settings.pop(name)
+            settings = {name: value for name, value in settings.items() if name not in _OF_MODEL}
         return {"search": 1, **settings}

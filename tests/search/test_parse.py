@@ -15,9 +15,7 @@ PAIR = [Parameter("w_x", "", -6, 6), Parameter("w_y", "", -6, 6)]
     [
         ("w_x = 1.5, w_y = -2", (1.5, -2)),
         ("**w_x**: 3e-1\n**w_y**: .5", (0.3, 0.5)),
-        ("First w_x=1, w_y=1 was bad. Now w_x = 2; w_y = 3.", (2, 3)),
         ("I would take [1, -1.5].", (1, -1.5)),
-        ("Between (0, 1) and (2, 3) lies (1.0, 2.0)", (1, 2)),
         ("1.25 -3", (1.25, -3)),
         ("\N{MINUS SIGN}1 and \N{MINUS SIGN}2", (-1, -2)),
         ('{"reason": "try 3", "w_x": 1, "w_y": 2e0}', (1, 2)),
@@ -36,7 +34,7 @@ def test_numbers_are_read_as_they_are_meant(answer, values):
     [
         ("", "There have to be 2 numbers, one for each parameter; found 0"),
         ("only 3", "found 1"),
-        ("1 2 3", "found 3"),
+        ("Between (0, 1) and (2, 3)", "found 4"),
         ("w_x = - 1.5, w_y = 2", "found 0"),
         ("7, 2", "w_x = 7 is not from -6 to 6"),
         ("w_x=1, w_y=1e999", "w_y = inf is not from"),

@@ -52,7 +52,7 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert cli.main(["search", str(tmp_path / "search.yaml"), "--evaluations", "14"]) == 0
     printed = capsys.readouterr().out
     assert "Best of 14 evaluations" in printed and "w_position" in printed
-    for name in ("returns.png", "path.png", "trajectory.png", "best.gif"):
+    for name in ("returns.png", "path.png"):
         assert (tmp_path / "run" / "pictures" / name).stat().st_size > 1000
     record = json.loads((tmp_path / "run" / "policy.json").read_text())
     assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == f"{CAR}?max_episode_steps=150"
@@ -94,10 +94,10 @@ def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
         path.write_text(text)
         with pytest.raises(UsageError, match=message):
             read_settings(SearchConfig, path)
-    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_evaluations: 2\n")
+    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nbuffer_size: 7\nwarmup_evaluations: 2\n")
     resolved = read_settings(SearchConfig, path, {"evaluations": 9})
     assert (resolved.bias, resolved.bounds) == (False, (-5.0, 5.5))
-    assert (resolved.evaluations, resolved.search_std, resolved.buffer_size, resolved.warmup_evaluations) == (9, 0.5, 7, 2)
+    assert (resolved.evaluations, resolved.buffer_size, resolved.warmup_evaluations) == (9, 7, 2)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):

@@ -9,7 +9,7 @@ from gym_text_policies import PolicyError, ScriptedBackend
 from gym_text_policies.search import search
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.evaluations import EvaluationStore
-from gym_text_policies.search.model import ModelOptimiser, Prompting
+from gym_text_policies.search.model import ModelOptimiser
 
 
 def asked(script, *, evaluations=3, **options):
@@ -50,14 +50,14 @@ def test_answers_that_cannot_be_used_are_asked_again_counted_and_replaced():
 
 
 def test_the_semantic_prompt_tells_the_task_and_how_episodes_went():
-    found, requests = asked(["1 2 3", "2 3 4"], evaluations=2, prompt="semantic", optimum=99.5, search_std=0.7)
+    found, requests = asked(["1 2 3", "2 3 4"], evaluations=2, prompt="semantic", optimum=99.5)
     first, second = (request.messages[-1]["content"] for request in requests)
     for words in (
         "the flag",
         "w_velocity: from -6 to 6, how much velocity adds",
         "push left hard",
         "is 99.5",
-        "about 0.7 away",
+        "about 1 away",
         "clipped",
     ):
         assert words in first
@@ -97,7 +97,7 @@ def test_structured_answers_have_a_schema_within_the_bounds():
 def test_the_buffer_keeps_the_best_and_the_latest():
     history = search(config(evaluations=12)).evaluations
     evaluator = Evaluator(config().task)
-    optimiser = ModelOptimiser(evaluator.form, 0, ScriptedBackend([""]), Prompting(buffer_size=4), evaluator.spec)
+    optimiser = ModelOptimiser(evaluator.form, 0, ScriptedBackend([""]), config(buffer_size=4), evaluator.spec)
     shown = optimiser.messages(history)[-1]["content"]
     ranked = sorted(history, key=lambda e: -e.value)
     wanted = [*ranked[:2], *[e for e in reversed(history) if e not in ranked[:2]][:2]]
