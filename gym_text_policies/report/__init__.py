@@ -3,12 +3,12 @@
 In the order in which data flows, with the modules to read in that order::
 
     runs           folders -> a Variant (a policy in an environment) for each row
-    curves         training files -> learning curves, and their charts
+    curves         training files -> learning curves
     statistics     means and intervals, in which a level counts once; paired tests
     bootstrap      intervals of drawn levels and training runs; the probability that one policy is better
     figures        episodes -> Summary -> the figures of a row
     table          figures -> the table, which the commands bench and run show as well
-    bar_plots      variants -> bars with standard errors
+    plots          variants and curves -> bars with standard errors, and lines
     pairs          variants -> each pair of them on the same levels
     compare        the command compare: paired tests of two or more policies
     replay         a recorded episode -> its states, by playing its actions again
@@ -77,9 +77,10 @@ def write_report(
     Raises:
         UsageError: If a folder contains no run, `file` is a folder.
         StoreError: If the page cannot be written.
-        MissingDependencyError: If scipy, which computes the intervals, is not installed.
+        MissingDependencyError: If scipy, which computes the intervals, or matplotlib, which draws the plots, is not installed.
     """
     import_extra("scipy", "bench")
+    import_extra("matplotlib", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
     from gym_text_policies.report.figures import is_twin
     from gym_text_policies.report.page import render, without_pictures

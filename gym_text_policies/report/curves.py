@@ -1,4 +1,4 @@
-"""Learning curves: read from the files of training and search, and laid out as SVG charts.
+"""Learning curves, read from the files of training and search.
 
 Runs whose settings differ only in their seeds are one line, the mean, in a band from the lowest to the highest value.
 """
@@ -189,69 +189,3 @@ def _line(label: str, curves: Sequence[Curve]) -> Line:
     values = np.array([np.interp(xs, x, y) for x, y in columns])  # (runs, points)
     band = zip(xs, values.min(0).tolist(), values.max(0).tolist(), strict=True)
     return Line(label, tuple(zip(xs, values.mean(0).tolist(), strict=True)), tuple(band))
-
-
-@dataclass(frozen=True)
-class Chart:
-    """The lines of one figure, laid out in a box of `WIDTH` x `HEIGHT`."""
-
-    name: str
-    over: str
-    lines: tuple[tuple[str, str, str], ...]
-    """For each line its label, its points and the outline of its band as SVG text."""
-    x_ticks: tuple[tuple[float, str], ...]
-    """Pairs of a position in the box and its label."""
-    y_ticks: tuple[tuple[float, str], ...]
-
-
-WIDTH, HEIGHT = 360, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 340, 10, 184
-"""Edges of the plotted area, in the box."""
-
-
-def charts(curves: Sequence[Curve]) -> list[Chart]:
-    """Return one chart for each figure, with its `lines`."""
-    by_name: dict[tuple[str, str], list[Curve]] = {}
-    for curve in curves:
-        by_name.setdefault((curve.name, curve.over), []).append(curve)
-    names = labels(curves)
-    return [_chart(*name, group, names) for name, group in by_name.items()]
-
-
-def _chart(name: str, over: str, curves: Sequence[Curve], names: Mapping[str, str]) -> Chart:
-    xs = ticks(*_range([x for curve in curves for x, _ in curve.points]), 4)
-    ys = ticks(*_range([y for curve in curves for _, y in curve.points]), 5)
-
-    def position_of(x: float, y: float) -> tuple[float, float]:
-        right = LEFT + (x - xs[0]) / (xs[-1] - xs[0]) * (RIGHT - LEFT)
-        return round(right, 1), round(BOTTOM - (y - ys[0]) / (ys[-1] - ys[0]) * (BOTTOM - TOP), 1)
-
-    def outline(points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{right},{down}" for right, down in (position_of(*point) for point in points))
-
-    drawn = []
-    for line in lines(curves, names):
-        around = [*((x, low) for x, low, _ in line.band), *((x, high) for x, _, high in reversed(line.band))]
-        drawn.append((line.label, outline(line.points), outline(around)))
-    x_ticks = tuple((position_of(x, ys[0])[0], f"{x:g}") for x in xs)
-    return Chart(name, over, tuple(drawn), x_ticks, tuple((position_of(xs[0], y)[1], f"{y:.4g}") for y in ys))
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
-
-
-def ticks(low: float, high: float, about: int) -> list[float]:
-    """Return about `about` round numbers at equal distances, from `low` or below to `high` or above.
-
-    >>> ticks(0, 187, 4)
-    [0.0, 50.0, 100.0, 150.0, 200.0]
-    >>> ticks(0.31, 0.31, 4)
-    [0.306, 0.308, 0.31, 0.312, 0.314]
-    """
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = low - (abs(low) or 1) / 100, high + (abs(high) or 1) / 100
-    step = 10 ** math.floor(math.log10((high - low) / about))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]

@@ -14,17 +14,15 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from gym_text_policies.report import curves
-from gym_text_policies.report.bar_plots import Plot, plots
+from gym_text_policies.report.curves import labels
 from gym_text_policies.report.pairs import PairTable, pairs_of
+from gym_text_policies.report.plots import bars, learning_curves
 from gym_text_policies.report.runs import Runs, Variant
 from gym_text_policies.report.statistics import FEW
 from gym_text_policies.report.table import NOTES, more_notes, shown_difference, table
 from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
-_COLOURS = 8
-"""Number of line colours in the style sheet."""
 _GIF_BUDGET = 9_000_000
 """Most bytes of all GIFs together."""
 
@@ -47,9 +45,8 @@ class Environment:
     name: str
     header: tuple[str, ...]
     rows: tuple[TableLine, ...]
-    plots: list[Plot]
-    empty: list[str]
-    """Names of the measures without a plot."""
+    bars: str | None
+    """The bars of its policies as a data URI."""
     comparison: PairTable | None
 
     @property
@@ -66,8 +63,7 @@ class Environment:
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     """Return the page. The template escapes the texts of a run in HTML, and `script_json` escapes them in JSON."""
     script = (_HERE / "viewer.js").read_text("utf-8")  # a file of this package is safe as Markup
-    names = list(dict.fromkeys(curves.labels(runs.curves).values()))
-    colours = {name: i % _COLOURS for i, name in enumerate(names)}
+    names = labels(runs.curves)
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
     notes += [*more_notes([variant.row for variant in runs.variants]), *without_pictures(shown)]
@@ -76,11 +72,8 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         title=title,
         summary=_summary(runs, episodes),
         environments=[_environment(name, variants, gifs) for name, variants in runs.environments.items()],
-        charts=curves.charts(runs.curves),
-        several_seeds=len(names) < len({curve.run for curve in runs.curves}),
-        box=curves,
-        runs=colours.items(),
-        colours=colours,
+        curves=learning_curves(runs.curves) if runs.curves else None,
+        several_seeds=len({*names.values()}) < len(names),
         few=FEW,
         difference=shown_difference,
         shown=shown,
@@ -129,7 +122,7 @@ def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]
     header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
     shown = [(gifs.get(id(variant)), bool(variant.row["looks_ahead"])) for variant in variants]
     rows = tuple(TableLine(line, *more) for line, more in zip_longest(lines, shown, fillvalue=()))  # the last line may be the sum
-    return Environment(name, header, rows, *plots(variants), pairs_of(variants))
+    return Environment(name, header, rows, bars(variants), pairs_of(variants))
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:

@@ -194,7 +194,7 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
         differing = [key for key in keys if len({flat[i].get(key, "") for i in equal}) > 1]
         shown = [key for key in differing if "environment." not in key] or differing
         for i in equal:
-            pairs = ", ".join(f"{key.rpartition('.')[2]}={_short(flat[i][key])}" for key in shown if flat[i].get(key))
+            pairs = ", ".join(f"{key.rpartition('.')[2]}={shortened(flat[i][key])}" for key in shown if flat[i].get(key))
             longer[i] = f"{name}, {pairs}" if pairs else name
     return _numbered(longer)
 
@@ -217,5 +217,6 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, value if isinstance(value, str) else json.dumps(value)
 
 
-def _short(text: str, most: int = 40) -> str:
+def shortened(text: str, most: int = 40) -> str:
+    """Return a text of at most `most` characters; a longer one ends in an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"

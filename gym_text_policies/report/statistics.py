@@ -69,11 +69,6 @@ def mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
-def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean, or None if there are fewer than two values."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-
-
 def t_interval(values: Sequence[float]) -> Interval | None:
     """Return Student's 95 % interval of the mean, or None if there are fewer than two values."""
     if len(values) < 2:

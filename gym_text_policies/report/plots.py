@@ -1,0 +1,120 @@
+"""The plots of the page, drawn by matplotlib as SVG: bars of an environment's policies, and learning curves."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy import stats
+
+from gym_text_policies.report.curves import Curve, labels, lines
+from gym_text_policies.report.figures import Summary
+from gym_text_policies.report.runs import Variant, shortened
+from gym_text_policies.report.statistics import by_level, mean
+
+_COLUMNS = 3
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",  # equal plots are equal bytes
+    "text.parse_math": False,  # a name may have dollar signs
+}
+
+
+class Measure(NamedTuple):
+    """A figure that every episode has."""
+
+    form: str
+    """Format of its mean."""
+    of: Callable[[Summary], float | None]
+    """Returns its value in an episode; None if it is not known."""
+    always: bool = True
+    """Whether it is plotted even if all means are 0."""
+
+
+MEASURES: Mapping[str, Measure] = {
+    "success rate": Measure("z.2f", lambda episode: float(episode.won) if episode.tells_success else None),
+    "return": Measure("z.2f", lambda episode: episode.total_reward),
+    "length, steps": Measure(".1f", lambda episode: episode.length),
+    "tokens in": Measure(",.0f", lambda episode: episode.tokens_in, always=False),
+    "tokens out": Measure(",.0f", lambda episode: episode.tokens_out, always=False),
+    "cost, US dollars": Measure(".2g", lambda episode: episode.cost, always=False),
+}
+
+
+def means_of(variants: Sequence[Variant], measure: Measure) -> dict[int, tuple[float, float | None]]:
+    """Return by a variant's index a measure's mean over its levels without errors, and the standard error from two levels on."""
+    means = {}
+    for index, variant in enumerate(variants):
+        episodes = [episode for episode in variant.episodes if episode.error is None and measure.of(episode) is not None]
+        values = [*by_level(episodes, lambda episode: measure.of(episode) or 0.0).values()]
+        if (average := mean(values)) is not None:
+            means[index] = average, float(stats.sem(values)) if len(values) > 1 else None
+    return means if measure.always or any(average for average, _ in means.values()) else {}
+
+
+@matplotlib.rc_context(_STYLE)
+def bars(variants: Sequence[Variant]) -> str | None:
+    """Return the means of an environment's policies as horizontal bars, in a picture as a data URI; None if nothing was played."""
+    plotted = {name: means for name, measure in MEASURES.items() if (means := means_of(variants, measure))}
+    if not plotted:
+        return None
+    rows = math.ceil(len(plotted) / _COLUMNS)
+    figure = Figure(figsize=(12, rows * (0.8 + 0.3 * len(variants))), layout="constrained")
+    for place, (name, means) in enumerate(plotted.items()):
+        axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=name)
+        _draw_bars(axes, means, MEASURES[name].form)
+        names = [shortened(variant.policy) for variant in variants] if place % _COLUMNS == 0 else [""] * len(variants)
+        axes.set_yticks(range(len(variants)), names)
+        axes.set_ylim(len(variants) - 0.5, -0.5)  # the first policy is at the top
+    return _data_uri(figure)
+
+
+def _draw_bars(axes: Axes, means: Mapping[int, tuple[float, float | None]], form: str) -> None:
+    errors = [0.0 if error is None else error for _, error in means.values()]
+    texts = [f"{average:{form}}" + (f" ± {error:{form}}" if error is not None else "") for average, error in means.values()]
+    drawn = axes.barh([*means], [average for average, _ in means.values()], 0.7, xerr=errors, color="#7fb0dc")
+    axes.bar_label(drawn, texts, padding=3)
+    axes.axvline(0, color="#59636e", linewidth=0.8)
+    axes.margins(x=0.4)
+
+
+@matplotlib.rc_context(_STYLE)
+def learning_curves(curves: Sequence[Curve]) -> str:
+    """Return one plot for each figure, with the `lines` of its runs, in a picture as a data URI."""
+    names = labels(curves)
+    colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(names.values()))}
+    plotted: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves:
+        plotted.setdefault((curve.name, curve.over), []).append(curve)
+    rows = math.ceil(len(plotted) / _COLUMNS)
+    figure = Figure(figsize=(12, 2.6 * rows + 0.4), layout="constrained")
+    for place, ((name, over), group) in enumerate(plotted.items()):
+        axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=name, xlabel=over)
+        for line in lines(group, names):
+            axes.plot(*zip(*line.points, strict=True), color=colours[line.label])
+            if line.band:
+                axes.fill_between(*zip(*line.band, strict=True), color=colours[line.label], alpha=0.15, linewidth=0)
+    figure.legend(
+        handles=[Line2D([], [], color=colour, label=label) for label, colour in colours.items()],
+        loc="outside upper left",
+        ncols=_COLUMNS,
+        frameon=False,
+    )
+    return _data_uri(figure)
+
+
+def _data_uri(figure: Figure) -> str:
+    """Return a figure as SVG in a data URI. A picture runs no script, whatever the names in it say."""
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode("ascii")
