@@ -6,7 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ from gym_text_policies.report.runs import Variant, shortened
 from gym_text_policies.report.statistics import by_level, mean
 
 _COLUMNS = 3
-_STYLE = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -103,7 +103,8 @@ def learning_curves(curves: Sequence[Curve]) -> str:
         for line in lines(group, names):
             axes.plot(*zip(*line.points, strict=True), color=colours[line.label])
             if line.band:
-                axes.fill_between(*zip(*line.band, strict=True), color=colours[line.label], alpha=0.15, linewidth=0)
+                xs, low, high = zip(*line.band, strict=True)
+                axes.fill_between(xs, low, high, color=colours[line.label], alpha=0.15, linewidth=0)
     figure.legend(
         handles=[Line2D([], [], color=colour, label=label) for label, colour in colours.items()],
         loc="outside upper left",
