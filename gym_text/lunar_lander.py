@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.box2d import import_box2d
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import check_int, import_extra
 from gym_text.experts import closed_loop_path
 from gym_text.screen import prepare_pygame
 from gym_text.spaces import FreeText
@@ -204,29 +204,17 @@ class LunarLanderEnv(TextEnv):
         import_box2d()
         from gymnasium.envs.box2d.lunar_lander import LunarLander
 
-        for name, value, low, high in (
-            ("gravity", gravity, -12, 0),
-            ("wind_power", wind_power, 0, 20),
-            ("turbulence_power", turbulence_power, 0, 2),
-        ):
-            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not number or not low <= value <= high or (name == "gravity" and value in (low, high)):
-                bounds = f"{low} to {high}, exclusive" if name == "gravity" else f"{low} to {high}"
-                raise UsageError(f"{name}: expected a number from {bounds}; got {value!r}.")
-        if enable_wind not in (False, True):
-            raise UsageError(f"enable_wind: expected True or False; got {enable_wind!r}.")
         if decimals is not None:
             check_int("decimals", decimals, 0, 6)
         self._decimals = decimals
-        dynamics: dict[str, Any] = {
-            "gravity": float(gravity),
-            "enable_wind": bool(enable_wind),
-            "wind_power": float(wind_power),
-            "turbulence_power": float(turbulence_power),
+        self._dynamics: dict[str, Any] = {
+            "gravity": gravity,
+            "enable_wind": enable_wind,
+            "wind_power": wind_power,
+            "turbulence_power": turbulence_power,
         }
         picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
-        self._dynamics = dynamics
-        self._game: Any = LunarLander(render_mode=picture, **dynamics)
+        self._game: Any = LunarLander(render_mode=picture, **self._dynamics)
         self._state = np.zeros(8, dtype=np.float32)
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))

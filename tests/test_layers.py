@@ -16,7 +16,6 @@ LAYERS = {
         ("errors",),
         (
             "spec",
-            "spec_parts",
             "spaces",
             "screen",
             "parameters",

@@ -74,8 +74,18 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     ) -> None:
         RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
         super().__init__(env)
-        self._encoder = TextEncoder(env.observation_space, env.action_space, unit, length, name_length, vocabulary, names)
-        self.observation_space = self._encoder.space
+        check_choice("unit", unit, ("word", "byte"))
+        self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
+        self._name_length = check_int("name_length", NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
+        self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
+        if not isinstance(env.observation_space, spaces.Dict):
+            raise UsageError(f"EncodeText: expected a Dict observation space; got {env.observation_space}.")
+        self._greatest = 255 if unit == "byte" else vocabulary - 1
+        self._rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else MOST_NAMES
+        self._cut: set[str] = set()
+        fields = {k: s for k, s in env.observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
+        self._fields = {key: self._field(key, space) for key, space in fields.items()}
+        self.observation_space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the wrapper by making it again, with the same arguments, around a copy of the environment."""
@@ -83,58 +93,8 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the arrays of an observation of texts."""
-        return self._encoder.encode(observation)
-
-
-class TextEncoder:
-    """Turns observations of texts into arrays; `EncodeText` describes the arrays.
-
-    Args:
-        observation_space: Space of one environment's observations, a `Dict`.
-        action_space: Space of one environment's actions.
-        unit: What an id stands for: ``word`` or ``byte``.
-        length: Ids of each text.
-        name_length: Ids of each action's name.
-        vocabulary: Number of ids of words.
-        names: False drops the lists of action names.
-    """
-
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        unit: Unit,
-        length: int | None,
-        name_length: int | None,
-        vocabulary: int,
-        names: bool,
-    ) -> None:
-        check_choice("unit", unit, ("word", "byte"))
-        self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
-        self._name_length = check_int("name_length", NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
-        self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
-        if not isinstance(observation_space, spaces.Dict):
-            raise UsageError(f"EncodeText: expected a Dict observation space; got {observation_space}.")
-        self._greatest = 255 if unit == "byte" else vocabulary - 1
-        self._rows = int(action_space.n) if isinstance(action_space, spaces.Discrete) else MOST_NAMES
-        self._cut: set[str] = set()
-        fields = {k: s for k, s in observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
-        self._fields = {key: self._field(key, space) for key, space in fields.items()}
-        self.space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TextEncoder:
-        """Return this encoder, which keeps nothing of an episode."""
-        return self
-
-    def encode(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Return the arrays of an observation."""
-        batch = self.encode_batch({key: (observation[key],) for key in self._fields})
-        return {key: values[0] for key, values in batch.items()}
-
-    def encode_batch(self, observations: dict[str, Any]) -> dict[str, Any]:
-        """Return the arrays of a vector environment's observations: a row for each environment."""
         return {
-            key: observations[key] if split is None else self._encode(key, [split(value) for value in observations[key]], space)
+            key: observation[key] if split is None else self._encode(key, split(observation[key]), space)
             for key, (space, split) in self._fields.items()
         }
 
@@ -159,18 +119,16 @@ class TextEncoder:
         missing = [("", self._length), ("", self._name_length)] * (n - len(pairs))
         return missing + [part for text, name in pairs for part in ((text, self._length), (name, self._name_length))]
 
-    def _encode(self, key: str, values: Sequence[Sequence[tuple[str, int]]], space: gym.Space[Any]) -> np.ndarray:
-        """Return an array of ids with a row for each value. Each text is cut or padded with 0 to its number of ids."""
-        array = np.zeros((len(values), *(space.shape or ())), dtype=np.int32)
-        for row, texts in zip(array, values, strict=True):
-            start = 0
-            for text, length in texts:
-                ids = self._ids(text)
-                if len(ids) > length:
-                    self._warn(key, len(ids), length)
-                    ids = ids[:length]
-                row[start : start + len(ids)] = ids
-                start += length
+    def _encode(self, key: str, texts: Sequence[tuple[str, int]], space: gym.Space[Any]) -> np.ndarray:
+        """Return the ids of texts, end to end. Each text is cut or padded with 0 to its number of ids."""
+        array, start = np.zeros(space.shape or (), dtype=np.int32), 0
+        for text, length in texts:
+            ids = self._ids(text)
+            if len(ids) > length:
+                self._warn(key, len(ids), length)
+                ids = ids[:length]
+            array[start : start + len(ids)] = ids
+            start += length
         return array
 
     def _warn(self, key: str, needed: int, length: int) -> None:

@@ -38,14 +38,16 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gym.Env[Any, Any], n: int | None, *, whole: bool = False) -> None:
         RecordConstructorArgs.__init__(self, n=n, **({"whole": True} if whole else {}))  # left out if False, as in earlier records
         super().__init__(env)
-        self.observation_space = history_space(env.observation_space, n)
-        if whole:
-            earlier = spaces.Sequence(env.observation_space)
-            self.observation_space = spaces.Dict({**self.observation_space.spaces, "earlier": earlier})
+        n = None if n is None else check_int("n", n, 1, 1_000_000)
+        space = env.observation_space
+        text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None
+        if not isinstance(space, spaces.Dict) or not isinstance(text, spaces.Text) or not env.has_wrapper_attr("text_spec"):
+            raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got {env} with {space}.")
+        earlier = {"earlier": spaces.Sequence(space)} if whole else {}
+        self.observation_space = spaces.Dict({**space.spaces, "history": TextHistory(text.max_length, n), **earlier})
+        self._spec: TextSpec = env.get_wrapper_attr("text_spec")
+        self._pairs: deque[tuple[str, str]] = deque(maxlen=n)
         self._earlier: deque[dict[str, Any]] | None = deque(maxlen=n) if whole else None
-        if not env.has_wrapper_attr("text_spec"):
-            raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got {env}.")
-        self._pairs = Pairs(env.get_wrapper_attr("text_spec"), n)
         self._last: dict[str, Any] = {}
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -59,7 +61,11 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action and add it to the history."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._pairs.add(self._last, action)
+        try:
+            name = self._spec.decode(action, self._last)
+        except InvalidActionError:
+            name = ""
+        self._pairs.append((self._last["text"], name))
         if self._earlier is not None:
             self._earlier.append(self._last)
         return self._with_history(obs), reward, terminated, truncated, info
@@ -67,48 +73,4 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def _with_history(self, obs: dict[str, Any]) -> dict[str, Any]:
         self._last = dict(obs)
         earlier = {} if self._earlier is None else {"earlier": tuple(self._earlier)}
-        return obs | {"history": self._pairs.latest()} | earlier
-
-
-class Pairs:
-    """The last n pairs (text, action name) of one episode.
-
-    Args:
-        spec: The environment's spec, which has the names of the actions.
-        n: Most pairs to keep; None keeps all.
-    """
-
-    def __init__(self, spec: TextSpec, n: int | None) -> None:
-        self._spec = spec
-        self._pairs: deque[tuple[str, str]] = deque(maxlen=n)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Pairs:
-        """Return a copy with the same pairs, which never change."""
-        twin = Pairs(self._spec, None)
-        twin._pairs = self._pairs.copy()
-        return twin
-
-    def clear(self) -> None:
-        """Forget all pairs."""
-        self._pairs.clear()
-
-    def add(self, obs: dict[str, Any], action: Any) -> None:
-        """Add a pair: the text of an observation, and the name of the action that followed it."""
-        try:
-            name = self._spec.decode(action, obs)
-        except InvalidActionError:
-            name = ""
-        self._pairs.append((obs["text"], name))
-
-    def latest(self) -> tuple[tuple[str, str], ...]:
-        """Return the pairs, the oldest first."""
-        return tuple(self._pairs)
-
-
-def history_space(space: gym.Space[Any], n: int | None) -> spaces.Dict:
-    """Return an observation space with a space for the last n pairs added."""
-    n = None if n is None else check_int("n", n, 1, 1_000_000)
-    text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None
-    if not isinstance(space, spaces.Dict) or not isinstance(text, spaces.Text):
-        raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got observations in {space}.")
-    return spaces.Dict({**space.spaces, "history": TextHistory(text.max_length, n)})
+        return obs | {"history": tuple(self._pairs)} | earlier
