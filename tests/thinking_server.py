@@ -4,7 +4,6 @@ The model's tokens are words with the space before them. A thought and an answer
 """
 
 import json
-import math
 import re
 from dataclasses import dataclass
 
@@ -75,9 +74,8 @@ class ThinkingServer(ProviderServer):
         """Return what the model says to a chat."""
         asked, chat = messages[-1]["content"], "\n".join(message.get("content") or "" for message in messages)
         thought = [*(["<think>\n"] if self.opens else []), *_PIECES.findall(self.thought), "\n</think>"] if thinks else []
-        letters = re.findall(r"^([A-Z]): (.+)$", asked, re.MULTILINE) if "Answer with its letter alone." in asked else []
         action = self.player(asked, chat) or "yes"
-        answer = next((letter for letter, name in letters if name == action), action)
+        answer = action
         if schema is not None:
             allowed = schema["properties"].get("action", {}).get("enum", [action])
             action = action if action in allowed else allowed[0]
@@ -98,7 +96,7 @@ class ThinkingServer(ProviderServer):
     def _completion(self, body):
         super()._completion({name: value for name, value in body.items() if name not in self._more(body)} | self._plain(body))
         schema = body["response_format"]["json_schema"]["schema"] if "response_format" in body else None
-        asked, limit = body["messages"][-1]["content"], body.get("max_tokens", body.get("max_completion_tokens"))
+        limit = body.get("max_tokens", body.get("max_completion_tokens"))
         said = self.generate(body["messages"], schema, limit, thinks=self._thinks(body))
         message = {"role": "assistant", "content": said.answer or None}
         if said.thought is not None and self.kind in ("vllm", "llama.cpp"):
@@ -110,8 +108,6 @@ class ThinkingServer(ProviderServer):
             before = "".join(said.pieces[: said.thought_pieces]) if self.kind == "vllm without a parser" else None
             finish, message = "tool_calls", message | {"content": before, "tool_calls": [call_of(*call)]}
         choice = {"index": 0, "finish_reason": finish, "message": message}
-        if body.get("logprobs"):
-            choice["logprobs"] = {"content": [self._row(piece, asked) for piece in said.pieces], "refusal": None}
         words = len(json.dumps(body["messages"]).split())
         self.answered.append(body)
         usage = {"prompt_tokens": words, "completion_tokens": len(said.pieces), "total_tokens": words + len(said.pieces)}
@@ -154,15 +150,6 @@ class ThinkingServer(ProviderServer):
         if self.kind == "openai":
             return body.get("reasoning_effort") != "minimal"
         return body.get("chat_template_kwargs", {}).get("enable_thinking", True)
-
-    def _row(self, piece, asked):
-        """Return a generated token, with the letters behind it as the other tokens where it is a letter."""
-        letters = re.findall(r"^([A-Z]): .+$", asked, re.MULTILINE)
-        chosen = piece.strip()
-        row = {"token": piece, "bytes": None, "logprob": math.log(0.75)}
-        others = [letter for letter in letters if letter != chosen] if chosen in letters else []
-        share = math.log(0.25 / max(1, len(others)))
-        return row | {"top_logprobs": [row, *({"token": letter, "bytes": None, "logprob": share} for letter in others)]}
 
     def _decision(self, body):
         decision = super()._decision(body)

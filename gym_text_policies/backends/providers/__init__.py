@@ -6,6 +6,6 @@ A request goes down this list, and its answer comes back up:
 * `thought_limit`: room for the thoughts of models that think.
 * `openai`, `ollama`, `tensorzero`: the providers. `connection` is a server with OpenAI's protocol, `keys` says which key it gets.
 * `chat_messages`, `chat_settings`, `chat_answers`: a chat as it is sent, what it asks for, and how its answer is read.
-* Choices: `typed_decisions`, `letters`, or `exact_scores`. The last takes the log-probabilities of tokens from a `token_server`:
+* Choices: `typed_decisions`, or `exact_scores`, which takes the log-probabilities of tokens from a `token_server`:
   `llama_cpp` or `vllm`. `chat_tokenizer` makes tokens of prompts, `llama_cpp_tokenizer` by asking llama.cpp's server.
 """

@@ -18,13 +18,12 @@ from gym_text_policies.backends.providers.connection import Connection, Servers,
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.exact_scores import ExactScores, token_server, weights_of
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
-from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, read_letter
 from gym_text_policies.backends.providers.options import RemoteOptions, check_fields, check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
 from gym_text_policies.backends.providers.typed_decisions import check_no_picture, check_no_thought, decision, systemone
 
-Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
+Decide = Literal["auto", "decisions", "systemone", "logprobs"]
 """The ways to ask for choices; see `OpenAIBackend`."""
 
 
@@ -35,11 +34,11 @@ class _Way(NamedTuple):
     probability_kind: str
 
 
-_WAYS = {"decisions": _Way(255, "decision"), "systemone": _Way(26, "letter"), "letter": _Way(MOST_LETTERS, "letter")}
+_WAYS = {"decisions": _Way(255, "decision"), "systemone": _Way(26, "letter")}
 """``logprobs`` has no limit; ``auto`` is ``logprobs`` or ``decisions``."""
 _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
-    "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
+    "decide='systemone' is for transformers serve. Mode 'json' needs none."
 )
 _KWARGS = "chat_template_kwargs"
 
@@ -48,15 +47,13 @@ class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
     For a text a chat completion is requested, with the schema, if any, as a strict JSON schema, and with the tool, if any, as the
-    one function that the model has to call. There are five ways to ask for choices:
+    one function that the model has to call. There are four ways to ask for choices:
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
       llama.cpp and vLLM. See `TokenServer` for how each is asked.
     * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
       letters are compared.
-    * ``letter``: a chat completion with a letter for each of at most 20 choices, by any server that gives log-probabilities of
-      generated tokens. This is an approximation, since the letters are compared, and not the actions.
     * ``auto``: ``logprobs`` if the server is llama.cpp or vLLM, else ``decisions``. With a `base_url` the server is asked for its
       kind at the first request with choices.
 
@@ -162,15 +159,14 @@ class OpenAIBackend(RemoteBackend):
         return not self._settings.by_template
 
     def _check_choices(self, request: Request) -> None:
-        if self._decide != "letter":
-            check_no_picture(request)
+        check_no_picture(request)
         if self._decide in _WAYS:  # else the server is asked for its kind first
             super()._check_choices(request)
 
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent. A chat contains `extra`, which may raise the number of tokens that can be generated."""
         thought = self._thought_by_tokens(request)
-        if request.choices is not None and self._decide != "letter":
+        if request.choices is not None:
             sent, most = super()._sent(request)
             return sent, most + thought
         body = self._body(replace(request, picture=None))  # its bytes are no tokens
@@ -208,8 +204,6 @@ class OpenAIBackend(RemoteBackend):
             if scores:
                 return scores.choose(request)
             super()._check_choices(request)
-            if self._decide == "letter":
-                return read_letter(self._complete(server, request), request.choices)
             check_no_thought(request)
             return systemone(server, request) if self._decide == "systemone" else decision(server, request)
 
@@ -232,11 +226,7 @@ class OpenAIBackend(RemoteBackend):
     def _body(self, request: Request) -> dict[str, Any]:
         """Return the body of a chat completion's request."""
         more: dict[str, Any] = {}
-        if request.choices is not None:  # by letters: one token is generated, unless a thought may stand before it
-            most = 1 if request.think_tokens is None else request.max_tokens
-            request = replace(request, messages=tuple(lettered(request.messages, request.choices)), max_tokens=most)
-            more = {"logprobs": True, "top_logprobs": MOST_LETTERS}
-        elif request.tool is not None:
+        if request.tool is not None:
             more = {"tools": tools_of(request, strict=True), "tool_choice": "required", "parallel_tool_calls": False}
         elif request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}

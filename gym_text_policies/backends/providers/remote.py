@@ -220,16 +220,7 @@ class RemoteBackend(Backend):
 
     def _ask_whole(self, request: Request) -> Answer:
         """Return the answer to a request, which is sent again where the model's thought left no room for an answer."""
-        answer = self._thoughts.answer(request)
-        if request.choices is None:
-            return answer
-        if answer.probabilities is None:
-            said = (answer.text or answer.reasoning or "")[:60]
-            raise PolicyError(
-                f"{self.provider}:{self.model}: expected a letter among the most probable tokens; got {said!r}. Mode 'json' needs "
-                "none."
-            )
-        return replace(answer, text=None, finish=None)
+        return self._thoughts.answer(request) if request.choices is None else self._call(request)
 
     def _call(self, request: Request, *, once: bool = False) -> Answer:
         """Send a request with retries, or only once, within the budget."""
@@ -249,7 +240,7 @@ class RemoteBackend(Backend):
         try:
             with self._failures():
                 answer = thought_apart(self._ask(request))
-                answer = self._without_keys(check_answer(answer, request.choices if answer.probabilities else None))
+                answer = self._without_keys(check_answer(answer, request.choices))
             if self._prices:
                 answer = replace(answer, cost=self._prices.cost(answer))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound

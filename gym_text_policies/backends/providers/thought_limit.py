@@ -33,54 +33,50 @@ class ThoughtLimit:
     def __init__(self, ask: Callable[..., Answer], is_limited: Callable[[Request], bool] = lambda _: False) -> None:
         self._ask, self._is_limited = ask, is_limited
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
-        self._unmarked: set[Think] = set()  # settings with which thoughts that were cut stand in the text without a marker
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request, with the tokens and the price of all calls that it took."""
-        room = self._room(request)
-        answer = self._ask(replace(request, think_tokens=room))
-        if not _is_cut(request, answer):
+        limit = self._limit_of(request)
+        answer = self._ask(replace(request, think_tokens=limit))
+        if limit is None and _is_cut(answer):
+            longer = self._with_room(replace(request, think_tokens=_limit(request)), answer)
+            if longer is None:
+                return answer
+            limit, answer = _limit(request), _after(answer, longer)
+        if not _is_cut(answer):
             return answer
-        trial = self._find_out(request, answer)
-        if not self._thinks[request.think]:
-            return answer
-        if room is None:
-            room = _limit(request)
-            is_same = trial is not None and room == THOUGHT_TOKENS
-            answer = _after(answer, trial if trial and is_same else self._ask(replace(request, think_tokens=room)))
-        if request.think in self._unmarked and _is_cut(request, answer) and not _shows_thought(answer):
-            thought = answer.text
-            answer = replace(answer, text="", probabilities=None, reasoning=thought, tokens_reasoning=answer.tokens_out)
-        return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, room) else answer
+        if not _shows_thought(answer):  # a thought that was cut may stand in the text without a marker
+            answer = replace(answer, text="", reasoning=answer.text, tokens_reasoning=answer.tokens_out)
+        return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, limit) else answer
 
-    def _room(self, request: Request) -> int | None:
+    def _limit_of(self, request: Request) -> int | None:
         """Return the limit of tokens for a thought; None if no room for one is known to be needed."""
         if self._is_limited(request):
             return request.think_tokens
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
         return _limit(request) if asked_for or self._thinks.get(request.think) else None
 
-    def _find_out(self, request: Request, cut: Answer) -> Answer | None:
-        """Find out by an answer that was cut whether the model thinks, if that is not known.
+    def _with_room(self, request: Request, cut: Answer) -> Answer | None:
+        """Return the answer to a request with room for a thought; None if the model does not think, as far as is known.
 
-        Returns:
-            The answer to the same request with room for a thought, if the model was asked again to find out.
+        Args:
+            request: The request.
+            cut: The answer without such room.
         """
-        if _shows_thought(cut):
-            self._thinks[request.think] = True
-        trial = None
-        with self._lock:  # several threads may meet their first cut answers at once
-            if request.think in self._thinks:
+        if not _shows_thought(cut):
+            with self._lock:  # several threads may meet their first cut answers at once
+                if request.think not in self._thinks:
+                    trial = None
+                    with contextlib.suppress(PolicyError):  # a model that talks on may take too long
+                        trial = self._ask(request, once=True)
+                    found = trial is not None and _shows_thought(trial)
+                    # another answer may have shown a thought meanwhile
+                    return trial if self._thinks.setdefault(request.think, found) else None
+            if not self._thinks[request.think]:
                 return None
-            if not request.think:
-                with contextlib.suppress(PolicyError):  # a model that talks on may take too long
-                    trial = self._ask(replace(request, think_tokens=THOUGHT_TOKENS), once=True)
-            if request.think or (trial is not None and _shows_thought(trial)):
-                self._thinks[request.think] = True
-            if self._thinks.setdefault(request.think, False):  # another answer may have shown a thought meanwhile
-                self._unmarked.add(request.think)
-        return trial
+        self._thinks[request.think] = True
+        return self._ask(request)
 
     def _closed(self, request: Request, thinking: Answer) -> Answer:
         """Return the answer after a thought that was cut. The thought, if the server shows it, is shown to the model again."""
@@ -88,7 +84,7 @@ class ThoughtLimit:
         if thinking.reasoning:
             last = {**last, "content": _THOUGHT_BEFORE.format(last["content"], thinking.reasoning)}
         final = replace(request, messages=(*before, last), think=False, think_tokens=None)
-        answer = _after(thinking, self._ask(replace(final, think_tokens=self._room(final))))
+        answer = _after(thinking, self._ask(replace(final, think_tokens=self._limit_of(final))))
         return replace(answer, reasoning=thinking.reasoning or answer.reasoning, thought_cut=True)
 
 
@@ -96,10 +92,9 @@ def _limit(request: Request) -> int:
     return THOUGHT_TOKENS if request.think_tokens is None else request.think_tokens
 
 
-def _is_cut(request: Request, answer: Answer) -> bool:
+def _is_cut(answer: Answer) -> bool:
     """Return whether an answer may have been cut within a thought. If its tokens are kept, its backend knows thoughts itself."""
-    missing = request.choices is not None and answer.probabilities is None
-    return missing or (answer.finish == "length" and answer.tokens is None)
+    return answer.finish == "length" and answer.tokens is None
 
 
 def _shows_thought(answer: Answer) -> bool:
@@ -108,15 +103,11 @@ def _shows_thought(answer: Answer) -> bool:
     return bool(answer.reasoning or answer.tokens_reasoning) or is_empty
 
 
-def _is_in_thought(request: Request, answer: Answer, room: int) -> bool:
-    """Return whether a thought took more than its room, so that the answer behind it is missing or cut."""
-    if not _is_cut(request, answer) or not _shows_thought(answer):
-        return False
-    if request.choices is not None:
-        return answer.probabilities is None
-    said = (answer.text or "").strip()
+def _is_in_thought(request: Request, cut: Answer, limit: int | None) -> bool:
+    """Return whether a thought took more than its limit, so that the answer behind it is missing or cut."""
+    said = (cut.text or "").strip()
     # a token has at least one byte: a shorter text that was cut has fewer tokens than max_tokens, and the thought had the rest
-    return answer.tokens_reasoning > room or len(said.encode()) < request.max_tokens
+    return (limit is not None and cut.tokens_reasoning > limit) or len(said.encode()) < request.max_tokens
 
 
 def _after(first: Answer, second: Answer) -> Answer:

@@ -78,8 +78,8 @@ def check_no_picture(request: Request) -> None:
     """Raise `UsageError` if choices that no chat asks for are to be made with a picture."""
     if request.picture is not None:
         raise UsageError(
-            "pictures: expected mode 'text', 'json' or 'tool', or openai: with decide='letter'; typed decisions, and "
-            "log-probabilities of whole actions, are made without a picture."
+            "pictures: expected mode 'text', 'json' or 'tool'; typed decisions, and log-probabilities of whole actions, are made "
+            "without a picture."
         )
 
 
@@ -88,5 +88,5 @@ def check_no_thought(request: Request) -> None:
     if request.think:
         raise UsageError(
             f"think={request.think!r}: expected another mode; a typed decision is made without a thought. Take mode 'json' or "
-            "'text', or openai: with decide='letter' or 'logprobs'."
+            "'text', or openai: with decide='logprobs'."
         )

@@ -1,7 +1,6 @@
 """What providers answer, of every form: what is no answer ends its episode alone, and is never played, priced or kept."""
 
 import json
-import math
 
 import pytest
 from provider_server import Fault
@@ -9,7 +8,6 @@ from provider_server import Fault
 from gym_text import UsageError
 from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.providers.letters import lettered, of_letters, read_letter
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
 QUESTION = Request(({"role": "user", "content": "A red ball."},), max_tokens=7)
@@ -224,41 +222,6 @@ def decision(*, probabilities=((0.75, "go"), (0.25, "wait")), usage=None, type="
 def test_a_decision_of_another_form_is_a_policy_error(answer, body):
     with pytest.raises(PolicyError, match="expected an answer of the documented form"):
         answer(body, request=CHOICES)
-
-
-def token(text, probability):
-    return {"token": text, "logprob": math.log(probability)}
-
-
-@pytest.mark.parametrize("log_prob", [float("nan"), float("-inf"), 0.5, "many", None])
-def test_letters_take_log_probabilities_alone(answer, log_prob):
-    top = [{"token": "A", "logprob": log_prob}, {"token": "B", "logprob": -1.0}]
-    body = completion("A", logprobs={"content": [{"token": "A", "logprob": -0.1, "top_logprobs": top}]})
-    with pytest.raises(PolicyError, match="expected an answer of the documented form"):
-        answer(body, request=CHOICES, decide="letter")
-
-
-def test_the_question_of_letters_goes_on_from_the_last_message():
-    messages = ({"role": "system", "content": "Play."}, {"role": "user", "content": "A hall."})
-    first, last = lettered(messages, ("go", "wait"))
-    assert first == messages[0] and messages[1]["content"] == "A hall."
-    assert last["content"] == "A hall.\n\nWhich action comes next?\nA: go\nB: wait\nAnswer with its letter alone."
-
-
-def test_probabilities_of_letters_are_relative_and_stand_where_the_answer_begins():
-    choices = ("go", "take lamp", "wait")
-    found = of_letters(choices, [token("A", 0.2), token(" A", 0.1), token("B", 0.1), token("Well", 0.6)])
-    assert found == pytest.approx({"go": 0.75, "take lamp": 0.25, "wait": 0.0})
-    assert of_letters(choices, [token("Well", 0.6), token("b", 0.1)]) is None and of_letters(choices, []) is None
-
-    def read(text, *tokens):
-        rows = [{"token": row["token"], "top_logprobs": [row]} for row in tokens]
-        return read_letter(completion(text, finish="length", logprobs={"content": rows}), choices)
-
-    nothing = read("Well", token("Well", 0.6))
-    assert (nothing.text, nothing.probabilities, nothing.probability_kind, nothing.tokens_in) == ("Well", None, None, 9)
-    thinking = read("<think>A: no</think>B", token("A", 0.9), token("</think>", 0.9), token("B", 0.5))
-    assert thinking.probabilities == {"go": 0.0, "take lamp": 1.0, "wait": 0.0} and thinking.reasoning == "A: no"
 
 
 def test_a_refused_decision_is_an_error_that_is_not_retried(answer):

@@ -102,7 +102,7 @@ def test_numbers_that_are_no_log_probabilities_are_refused(vllm, backend_of, val
 def test_a_server_that_gives_no_log_probabilities_decides_or_says_so(server, backend_of):
     request = Request(chat("A wall."), CHOICES[:2])
     assert backend_of(server.url).answer([request])[0].probability_kind == "decision"
-    with pytest.raises(UsageError, match=r"decide='logprobs': expected llama.cpp or vLLM.*decide='letter'"):
+    with pytest.raises(UsageError, match=r"decide='logprobs': expected llama.cpp or vLLM.*decide='systemone'"):
         backend_of(server.url, decide="logprobs").check(request)
 
 

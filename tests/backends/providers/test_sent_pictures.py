@@ -4,7 +4,6 @@ import base64
 import contextlib
 import io
 import json
-import math
 
 import numpy as np
 import pytest
@@ -106,30 +105,6 @@ def test_the_server_gets_each_steps_pixels_in_the_last_message_and_the_record_th
     assert type(episode).from_json(json.loads(json.dumps(episode.to_json()))) == episode
 
 
-class Lettering(ProviderServer):
-    """Gives the log-probabilities of two letters where the answer begins."""
-
-    def _completion(self, body):
-        completion = super()._completion(body)
-        tokens = [{"token": letter, "logprob": math.log(share), "bytes": None} for letter, share in (("B", 0.7), ("A", 0.3))]
-        completion["choices"][0]["logprobs"] = {"content": [{**tokens[0], "top_logprobs": tokens}]}
-        return completion
-
-
-def test_a_choice_by_letter_shows_the_list_and_the_picture():
-    with running(Lettering(text="B")) as server:
-        url = f"{server.url}/v1"
-        config = PolicyConfig.of("openai:m", pictures=True, mode="choose", decide="letter", base_url=url, retries=0)
-        (episode,) = played(config, BABYAI)
-        seen = pictures_of(server)[1:]
-        assert server.refusal is None
-    assert {step.decision.action for step in episode.steps} == {"turn right"} and len(seen) == episode.length == 5
-    for step, frame, (messages, picture, _) in zip(episode.steps, rendered(BABYAI, episode), seen, strict=True):
-        assert "A: turn left\nB: turn right\n" in messages[-1]["content"]
-        assert np.array_equal(picture, frame) and step.decision.picture == picture_digest(frame)
-        assert step.decision.probabilities["turn left"] == pytest.approx(0.3)
-
-
 def png(width, height):
     buffer = io.BytesIO()
     Image.new("RGB", (width, height)).save(buffer, "PNG")
@@ -160,7 +135,7 @@ def test_size_and_detail_arrive_and_are_of_the_identity():
         ("scripted:go", {}, "pictures: expected a model behind openai: or ollama:.*takes none"),
         ("openai:m", {"tokens": True}, "pictures: expected tokens=False"),
         ("openai:m", {"pictures": False, "picture_size": 64}, "picture_size: expected pictures=True"),
-        ("openai:m", {"mode": "choose"}, "pictures: expected mode 'text', 'json' or 'tool'.*'letter'"),
+        ("openai:m", {"mode": "choose"}, "pictures: expected mode 'text', 'json' or 'tool'; typed"),
         ("openai:m", {"mode": "choose", "decide": "logprobs", "base_url": "http://127.0.0.1:9/v1"}, "without a picture"),
         ("ollama:m", {"mode": "choose"}, "pictures: expected mode 'text'"),
     ],

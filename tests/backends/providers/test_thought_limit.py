@@ -50,14 +50,13 @@ def served(kind, *args, provider=None, options=None, **settings):
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        *(("vllm", mode) for mode in ("text", "json", "choose", "tool")),
+        *(("vllm", mode) for mode in ("text", "json", "tool")),
         *(("openai", mode) for mode in ("json", "choose", "tool")),
-        *(("ollama", "text"), ("llama.cpp", "choose"), ("vllm without a parser", "text"), ("vllm without a parser", "tool")),
+        *(("ollama", "text"), ("vllm without a parser", "text"), ("vllm without a parser", "tool")),
     ],
 )
 def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
-    letters = mode == "choose" and kind not in ("openai", "ollama")
-    with served(kind, player, options={"decide": "letter"} if letters else {}) as (server, backend):
+    with served(kind, player) as (server, backend):
         policy = LLMPolicy(backend, text_spec(make()), mode=mode, strategy="tool" if mode == "tool" else "zero_shot")
         policy.check()
         episodes = list(rollout(functools.partial(make, expert="off"), policy, SEEDS, workers=4, num_envs=1))
@@ -101,21 +100,6 @@ def test_a_thought_that_reaches_its_budget_is_cut_and_the_answer_asked_for(kind)
     limit = {"openai": "max_completion_tokens"}.get(kind, "max_tokens")
     limits = [body["options"]["num_predict"] if kind == "ollama" else body[limit] for body in (first, second)]
     assert limits == [36, 16]
-
-
-@pytest.mark.parametrize("kind", ["vllm", "vllm without a parser", "llama.cpp"])
-def test_letters_are_compared_behind_the_thought(kind):
-    choices = ("turn left", "go forward", "drop")
-    with served(kind, options={"decide": "letter"}) as (server, backend):
-        (answer,) = backend.answer([Request(QUESTION.messages, choices)])
-        assert answer.probabilities == pytest.approx({"turn left": 0.125, "go forward": 0.75, "drop": 0.125})
-        assert (answer.reasoning, answer.probability_kind) == (THOUGHT, "letter")
-        assert server.requests[0][2]["max_tokens"] == 1, "what has one token may be a thought's beginning, though it is a letter"
-        (cut,) = backend.answer([Request(QUESTION.messages, choices, think_tokens=9)])
-        assert cut.thought_cut and cut.probabilities == pytest.approx(answer.probabilities)
-        (off,) = backend.answer([Request(QUESTION.messages, choices, think=False)])
-        assert (off.reasoning, off.tokens_out) == (None, 1) and off.probabilities == pytest.approx(answer.probabilities)
-        assert server.refusal is None
 
 
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
