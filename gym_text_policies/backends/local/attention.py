@@ -20,9 +20,6 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 # gigabytes in a long run.
 
 _NAME = "gym_text_packed"
-_BLOCK, _MOST_BLOCKS = 256, 8
-"""Least tokens of a block of a mask, and most blocks. A block is small enough that its scores stay in the processor's cache. Blocks
-are few, since oneDNN compiles a product for each width."""
 
 
 class Options(NamedTuple):
@@ -80,16 +77,11 @@ class Mask:
     """
 
     def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
-        self.known = known
-        """Number of tokens before the tree."""
-        self.width = known + tree.shape[1]
-        """Number of tokens before the new ones' end."""
-        self._tree, self._new, self._length, self._dtype = tree, new, length, dtype
+        self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
-        self._blocks: list[torch.Tensor] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
-        """Return the mask of a layer; None where a single new token attends to all.
+        """Return the mask of a layer; None where a tree of one token attends to all.
 
         Args:
             window: The layer's sliding window, in tokens; None: the layer attends to all tokens.
@@ -98,56 +90,20 @@ class Mask:
         Returns:
             0 or minus infinity, of shape (repeats * new, all).
         """
-        if self.is_whole(window):
-            window = None
+        if window is not None and window >= self._length:
+            window = None  # it leaves out no token
         if window not in self._of:
-            self._of[window] = None if window is None and self._new == 1 else self._made(window).repeat(repeats, 1)
+            whole = window is None and self._tree.shape[1] == 1
+            self._of[window] = None if whole else self._made(window).repeat(repeats, 1)
         return self._of[window]
 
-    def is_whole(self, window: int | None) -> bool:
-        """Return whether a layer's window leaves out no token."""
-        return window is None or window >= self._length
-
-    def blocks(self, repeats: int) -> list[torch.Tensor]:
-        """Return the mask without a window in blocks of `block_size` new tokens.
-
-        A block has no columns for tokens after its last one, since no token attends to a later one. So about half of a long
-        prompt's mask is left out.
-
-        Args:
-            repeats: Query heads that share a key head, the same for all layers.
-
-        Returns:
-            The masks, of shapes (repeats * tokens of the block, all tokens up to the block's last).
-        """
-        if not self._blocks:
-            whole = self._made(None)  # (new, all)
-            for index, rows in enumerate(torch.split(whole, self.block_size)):
-                width = whole.shape[1] - self._new + index * self.block_size + len(rows)
-                self._blocks.append(rows[:, :width].repeat(repeats, 1))
-        return self._blocks
-
-    @property
-    def block_size(self) -> int:
-        """New tokens of a block."""
-        return max(_BLOCK, -(-self._new // _MOST_BLOCKS))
-
     def _made(self, window: int | None) -> torch.Tensor:
-        positions = self._tree[0]
-        attended = pad(self._in_tree(), (self.known, 0), value=True)  # (new, all)
-        if window is not None:
-            all_positions = torch.cat([torch.arange(self.known, device=positions.device), positions])
-            attended &= positions[-self._new :, None] - all_positions < window
-        return self._added(attended)
-
-    def _in_tree(self) -> torch.Tensor:
-        """Return which tokens of the tree each new token attends to, of shape (new, tokens of the tree)."""
-        _, first, behind = self._tree
+        positions, first, behind = self._tree
         new_first = first[-self._new :, None]
-        attended: torch.Tensor = (first <= new_first) & (new_first < behind)
-        return attended
-
-    def _added(self, attended: torch.Tensor) -> torch.Tensor:
+        attended = pad((first <= new_first) & (new_first < behind), (self._known, 0), value=True)  # (new, all)
+        if window is not None:
+            all_positions = torch.cat([torch.arange(self._known, device=positions.device), positions])
+            attended &= positions[-self._new :, None] - all_positions < window
         return torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
 
 
@@ -194,46 +150,15 @@ def _attend(
 
 def _attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
     """Return the output of a segment's attention, of shape (heads, new, dimension), by the fastest function for it."""
-    is_plain = options.softcap is None and options.sinks is None
-    # in bfloat16 on a CPU, product, softmax, product takes half the time of PyTorch's own attention, gradients included
-    by_products = queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
-    if is_plain and by_products and mask.is_whole(options.window):
-        return attention_in_blocks(queries, keys, values, mask, options.scaling)
     own_mask = mask.within(options.window, len(queries) // len(keys))
     stacked = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-    if is_plain and not by_products:
-        output = scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=own_mask, scale=options.scaling)
-    else:
+    # in bfloat16 on a CPU, product, softmax, product takes half the time of PyTorch's own attention, gradients included
+    by_products = queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
+    if by_products or options.softcap is not None or options.sinks is not None:
         output = _attention_by_products(stacked, keys, values, own_mask, options)
+    else:
+        output = scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=own_mask, scale=options.scaling)
     return output.reshape(queries.shape)
-
-
-def attention_in_blocks(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, scaling: float | None = None
-) -> torch.Tensor:
-    """Attend in blocks of queries, with gradients. The keys after a block's last token are left out of its product.
-
-    Args:
-        queries: Shape (heads, new, dimension).
-        keys: Shape (key heads, all, dimension).
-        values: Likewise.
-        mask: Which tokens attend to which.
-        scaling: Factor of the scores; None: one over the root of the dimension.
-
-    Returns:
-        Shape (heads, new, dimension).
-    """
-    key_heads, _, dimension = keys.shape
-    scaling, repeats = dimension**-0.5 if scaling is None else scaling, len(queries) // key_heads
-    outputs = []
-    own_queries = torch.split(queries.reshape(key_heads, repeats, -1, dimension), mask.block_size, dim=2)
-    for block, own_mask in zip(own_queries, mask.blocks(repeats), strict=True):
-        width = own_mask.shape[1]
-        seen = keys[:, :width].transpose(1, 2)
-        scores = torch.baddbmm(own_mask.expand(key_heads, -1, -1), block.flatten(1, 2), seen, alpha=scaling)
-        weights = scores.softmax(-1)  # in bfloat16, too, it is summed in float32
-        outputs.append((weights @ values[:, :width]).reshape(key_heads, repeats, -1, dimension))
-    return torch.cat(outputs, dim=2).flatten(0, 1)
 
 
 def _attention_by_products(

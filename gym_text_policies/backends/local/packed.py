@@ -7,7 +7,7 @@ sequence of the row into the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,12 @@ from gym_text_policies.backends.local.attention import Mask, Segments, packed_at
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import depths, spans
 
-_BLOCK = 128
+_GROWTH = 128
 """Tokens by which the store of a prefix grows."""
+_BLOCK, _MOST_BLOCKS = 256, 8
+"""On a CPU, least new tokens of a branch whose attention is computed at once, and most such blocks of a branch. The scores of a
+small block stay in the processor's cache, and no token attends to later blocks. Blocks are few, since oneDNN compiles a product for
+each width."""
 
 
 class PackedPrefix(Prefix):
@@ -38,38 +42,50 @@ class PackedPrefix(Prefix):
         other.tokens = self.tokens[:size]
         if self._store is not None:
             layers, two, heads, _, dimension = self._store.shape
-            other._store = self._store.new_empty(layers, two, heads, -(-(size + 1) // _BLOCK) * _BLOCK, dimension)
+            other._store = self._store.new_empty(layers, two, heads, -(-(size + 1) // _GROWTH) * _GROWTH, dimension)
             other._store[:, :, :, :size] = self._store[:, :, :, :size]
-            other._store[:, :, :, size:] = 0  # see `write`
         return other
 
-    def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append a layer's new keys and values, each of shape (heads, new, dimension); return the layer's store, all finite."""
-        known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
+    def write(self, layer: int, num_layers: int, start: int, size: int, states: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Write a layer's new keys and values, and return those of the layer, with room behind them.
+
+        Args:
+            layer: Index of the layer.
+            num_layers: Number of layers.
+            start: Number of tokens before the new ones.
+            size: Number of tokens for which room is needed.
+            states: Keys and values, each of shape (heads, new, dimension).
+
+        Returns:
+            Shape (2, heads, capacity, dimension).
+        """
+        heads, new, dimension = states[0].shape
         if self._store is None or size > self.capacity:
-            shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
-            grown = keys.new_empty(shape)
+            grown = states[0].new_empty(num_layers, 2, heads, -(-size // _GROWTH) * _GROWTH, dimension)
             if self._store is not None:
-                grown[:, :, :, :known] = self._store[:, :, :, :known]
-            grown[:, :, :, size:] = 0
+                grown[:, :, :, :start] = self._store[:, :, :, :start]
             self._store = grown
-        here = self._store[layer]
-        here[0, :, known:size], here[1, :, known:size] = keys, values
-        return here[0], here[1]
+        for kind, new_states in enumerate(states):
+            self._store[layer, kind, :, start : start + new] = new_states
+        return self._store[layer]
 
 
 @dataclass(frozen=True)
 class BranchSegment:
-    """A branch in a packed row. Its tokens attend to its prefix, and to their predecessors in the branch."""
+    """Consecutive tokens of a branch in a packed row. They attend to its prefix, and to their predecessors in the branch."""
 
     prefix: PackedPrefix
+    start: int
+    """Number of tokens before them, of the prefix and of the branch."""
     size: int
+    room: int
+    """Number of tokens of the prefix and the whole branch."""
     mask: Mask
 
     def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the new keys and values to the prefix's; return all of them."""
-        keys, values = self.prefix.write(layer, num_layers, keys, values)
-        return keys[:, : self.mask.width], values[:, : self.mask.width]
+        keys, values = self.prefix.write(layer, num_layers, self.start, self.room, (keys, values))
+        return keys[:, : self.start + self.size], values[:, : self.start + self.size]
 
 
 class PackedPrefixes(Prefixes):
@@ -83,17 +99,14 @@ class PackedPrefixes(Prefixes):
     @torch.inference_mode()
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Run the model over all branches in one pass."""
-        device, segments = self._model.device, []
+        device = self._model.device
+        segments: list[BranchSegment] = []
         tokens: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
         for branch in branches:
-            assert isinstance(branch.prefix, PackedPrefix)
-            known, size = len(branch.prefix.tokens), len(branch.tokens)
-            own_positions = depths(branch.parents, known)
-            tree = torch.tensor([own_positions, *spans(branch.parents)], device=device)  # (3, size)
-            mask = Mask(known, tree, size, 1 + max(own_positions), self._model.dtype)
-            segments.append(BranchSegment(branch.prefix, size, mask))
+            own_positions = depths(branch.parents, len(branch.prefix.tokens))
+            segments += self._segments(branch, own_positions)
             wanted += [len(tokens) + node for node in branch.wanted]
             tokens += branch.tokens
             positions += own_positions
@@ -107,3 +120,14 @@ class PackedPrefixes(Prefixes):
                 segments=Segments(segments),
             )
         return list(output.logits[0, : len(wanted)].float().split([len(branch.wanted) for branch in branches]))
+
+    def _segments(self, branch: Branch, positions: Sequence[int]) -> Iterator[BranchSegment]:
+        """Yield the segments of a branch: on a CPU blocks of it, elsewhere the whole branch."""
+        assert isinstance(branch.prefix, PackedPrefix)
+        known, size, device = len(branch.prefix.tokens), len(branch.tokens), self._model.device
+        tree = torch.tensor([positions, *spans(branch.parents)], device=device)  # (3, size)
+        block = max(_BLOCK, -(-size // _MOST_BLOCKS)) if device.type == "cpu" else size
+        for start in range(0, size, block):
+            stop = min(start + block, size)
+            mask = Mask(known, tree[:, :stop], stop - start, 1 + max(positions[start:stop]), self._model.dtype)
+            yield BranchSegment(branch.prefix, known + start, stop - start, known + size, mask)

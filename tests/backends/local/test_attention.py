@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
-from gym_text_policies.backends.local import attention
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
 from gym_text_policies.backends.local.tree import depths, spans
 
@@ -44,22 +42,6 @@ def test_a_mask_has_a_row_for_each_query_head_that_shares_keys():
         [False, True, True, False],
         [False, True, False, True],
     ]
-
-
-def test_attention_in_blocks_equals_attention_and_so_do_its_gradients(monkeypatch):
-    monkeypatch.setattr(attention, "_BLOCK", 4)
-    torch.manual_seed(0)
-    for parents, known in (([-1, 0, 1, 2, 3, 4, 5, 5, 5, 8, 8, 0], 3), ([-1], 2), ([-1, 0, 1], 0)):
-        mask, new = mask_of(parents, known), len(parents)
-        states = [torch.randn(heads, tokens, 8, requires_grad=True) for heads, tokens in ((6, new), *[(2, known + new)] * 2)]
-        queries, keys, values = states
-        own = mask.within(None)
-        expected = scaled_dot_product_attention(queries[None], keys[None], values[None], own, enable_gqa=True, scale=0.2)[0]
-        found = attention.attention_in_blocks(*states, mask, 0.2)
-        assert torch.allclose(found, expected, atol=1e-6)
-        weights = torch.randn(found.shape)
-        gradients = [torch.autograd.grad((output * weights).sum(), states) for output in (found, expected)]
-        assert all(torch.allclose(own, other, atol=1e-5) for own, other in zip(*gradients, strict=True))
 
 
 def test_segments_of_a_row_do_not_see_each_other(small_model):

@@ -3,14 +3,19 @@
 import os
 import random
 
+import pytest
 import torch
 
+from gym_text_policies.backends.local import packed
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, usual_room
 
 
-def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
+@pytest.mark.parametrize("block", [256, 13])
+def test_packed_sequences_have_the_logits_of_plain_ones(small_model, block, monkeypatch):
     network, _ = small_model
+    monkeypatch.setattr(packed, "_BLOCK", block)  # 13: the last of 40 tokens, whose parent is the 21st, is a block by itself
+    monkeypatch.setattr(packed, "_MOST_BLOCKS", 40)
 
     def close(logits, *tokens):
         plain = network(torch.tensor([tokens])).logits[0, -1]
