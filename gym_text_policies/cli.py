@@ -52,9 +52,7 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         file = options.pop(FILE, None)
         config = read_settings(kind, file, options) if file is not None else kind(**options)
         result = function(config)
-        from gym_text_policies.training.model.processes import is_first
-
-        if result is not None and is_first():
+        if result is not None:
             print(shown(result), flush=True)
     except KeyboardInterrupt as stop:
         print(f"\nStopped. {str(stop) or _kept(config)}".rstrip(), file=sys.stderr)
@@ -81,11 +79,9 @@ def _kept(config: Any) -> str:
 def console() -> None:
     """Run `main` and exit at once: a thread that waits for a model must not delay the exit.
 
-    SIGTERM, by which clusters end a job, does what Ctrl-C does. Where several processes train together, it still ends each at once:
-    ``torchrun`` sends it to those that wait for one that has died.
+    SIGTERM, by which clusters end a job, does what Ctrl-C does.
     """
-    if int(os.environ.get("WORLD_SIZE") or 1) == 1:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

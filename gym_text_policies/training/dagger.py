@@ -22,7 +22,7 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.policies.config import PolicyConfig, settings_of
-from gym_text_policies.training.model.processes import training_device
+from gym_text_policies.training.model.lora import training_device
 from gym_text_policies.training.model.saving import where_it_is
 from gym_text_policies.training.options import Dtype
 from gym_text_policies.training.sft import SFTConfig, sft

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gym_text.errors import import_extra
 from gym_text_policies.terminal.bars import bar_class
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.options import MAY_CHANGE, OnPolicyConfig
 from gym_text_policies.training.rollout_gap import check_gap, gap_metrics, probabilities_of
-from gym_text_policies.training.run_folder import end_iteration, resume, save_result, tracking
+from gym_text_policies.training.run_folder import claim, end_iteration, resume, save_result, tracking
 from gym_text_policies.training.trajectories import Trajectory, part_of_iteration, tell_without_thoughts
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def run(
     import_extra("peft", "train")
     config.check_prompting()
     with claim(config.algorithm, config, (*MAY_CHANGE, "iterations")):
-        join()
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -73,7 +71,7 @@ def run(
         gap_is_checked = False
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
         with tracking(config) as log:
-            for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
+            for _ in tqdm(missing, **bar, desc="Iterations"):
                 left = 1 - progress.iteration / config.iterations if config.schedule == "linear" else 1.0
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate * left
@@ -146,8 +144,7 @@ def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[T
 
     segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
     with torch.no_grad():
-        groups = own_share(passes_of(config, segments))
-        evaluations = gather([actor.evaluate(conversations_of(group)).cpu() for group in groups])
+        evaluations = [actor.evaluate(conversations_of(group)).cpu() for group in passes_of(config, segments)]
     old_log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
     actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
     played = probabilities_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
@@ -171,8 +168,8 @@ def reference_log_probs(config: OnPolicyConfig, actor: Actor, segments: Sequence
     if not config.kl_weight:
         return None
     with torch.no_grad(), actor.reference():
-        groups = own_share(passes_of(config, segments))
-        return stack_padded(gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in groups]))
+        groups = passes_of(config, segments)
+        return stack_padded([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in groups])
 
 
 def passes_of(config: OnPolicyConfig, segments: Sequence[Sequence[Segment]]) -> list[list[Segment]]:
@@ -240,7 +237,7 @@ def update_policy(
     parts_per_step = parts_per_step or config.episodes_per_step
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + progress.iteration)
     decisions = sum(len(segment.rows) for part in batch.segments for segment in part)
-    bar = part_of_iteration("Learning", config.epochs * decisions // process_count())
+    bar = part_of_iteration("Learning", config.epochs * decisions)
     for _ in range(config.epochs):
         sums: list[dict[str, float]] = []
         norms: list[float] = []
@@ -248,13 +245,11 @@ def update_policy(
         for start in range(0, len(order), parts_per_step):
             minibatch = [segment for part in order[start : start + parts_per_step] for segment in batch.segments[part]]
             sums += _add_gradients_of(config, actor, progress, batch, minibatch, objective, bar)
-            add_gradients(actor.parameters)  # of the other processes
             norms.append(float(torch.nn.utils.clip_grad_norm_(actor.parameters, MAX_GRAD_NORM)))
             check_finite(progress.title, grad_norm=norms[-1])
             optimizer.step()
             optimizer.zero_grad()
     bar.close()
-    sums = gather(sums)
     means = {name: sum(of_pass[name] for of_pass in sums) / decisions for name in sums[0]}
     return means | {"grad_norm": sum(norms) / len(norms)}
 
@@ -273,7 +268,7 @@ def _add_gradients_of(
 
     decisions = sum(len(segment.rows) for segment in minibatch)
     sums = []
-    for group in own_share(passes(minibatch, config.tokens_per_pass)):
+    for group in passes(minibatch, config.tokens_per_pass):
         of_pass = pass_sums(actor, batch, group, objective)
         loss = of_pass["policy_loss"] + config.kl_weight * of_pass.get("kl", 0.0)
         check_finite(progress.title, loss=loss, **of_pass)

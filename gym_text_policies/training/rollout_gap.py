@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gym_text.errors import RunError
-from gym_text_policies.training.model.processes import gather, own_share
 from gym_text_policies.training.options import Dtype
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def gap_metrics(played: Tensor, actions: Tensor, log_probs: Tensor) -> dict[str,
 def first_pass_gap(
     actor: Actor, groups: Sequence[Sequence[Segment]], played: Tensor, actions: Tensor, as_played: AsPlayed | None = None
 ) -> dict[str, float]:
-    """Return the metrics of `gap_metrics` in one pass of each process. Call it before the model learns.
+    """Return the metrics of `gap_metrics` in the first pass. Call it before the model learns.
 
     Args:
         actor: The model.
@@ -67,16 +66,9 @@ def first_pass_gap(
     """
     import torch
 
-    from gym_text_policies.training.model.sequences import stack_padded
-
-    results = []
-    for group in own_share(groups)[:1]:
-        with torch.no_grad():
-            log_probs = actor.evaluate([segment.conversation for segment in group]).log_probs.cpu()
-        results.append(([row for segment in group for row in segment.rows], log_probs))
-    results = gather(results)
-    rows = [row for of_pass, _ in results for row in of_pass]
-    log_probs = stack_padded([of_pass for _, of_pass in results])  # (b, A of these passes)
+    with torch.no_grad():
+        log_probs = actor.evaluate([segment.conversation for segment in groups[0]]).log_probs.cpu()  # (b, A of this pass)
+    rows = [row for segment in groups[0] for row in segment.rows]
     log_probs = as_played(rows, log_probs) if as_played else log_probs
     return gap_metrics(played[rows, : log_probs.shape[1]], actions[rows], log_probs)
 

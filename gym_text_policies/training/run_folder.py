@@ -1,4 +1,4 @@
-"""The folder of an on-policy training run: metrics, checkpoints, the best weights, and at the end the adapter."""
+"""The folder of a training run: whose it is, metrics, checkpoints, the best weights, and at the end the adapter."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import import_extra
 from gym_text_policies.data.rows import prompt_record
-from gym_text_policies.files.folders import replace_folder
-from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.files.folders import replace_folder, restore_folders
+from gym_text_policies.files.run_folders import RunFolder, write_atomically
 from gym_text_policies.records import Episode
 from gym_text_policies.training.model import saving
 from gym_text_policies.training.model.lora import environment_record, load_weights
-from gym_text_policies.training.model.processes import gather, is_first, on_cpu
 from gym_text_policies.training.model.saving import Progress
-from gym_text_policies.training.options import OnPolicyConfig
+from gym_text_policies.training.options import OnPolicyConfig, TrainingOptions
 from gym_text_policies.training.trajectories import play_dev_fold
 
 if TYPE_CHECKING:
@@ -30,18 +29,48 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C in a training run. The message says which checkpoint is kept."""
+
+
+@contextlib.contextmanager
+def claim(run: str, config: TrainingOptions, free: Sequence[str]) -> Iterator[None]:
+    """Lock a run folder while the block runs, and check that the folder belongs to this run.
+
+    Args:
+        run: Kind of the run.
+        config: Settings of the run.
+        free: Names of the settings that may change when the run is continued.
+
+    Raises:
+        UsageError: If the folder belongs to another run, or to a run with other settings.
+        StoreError: If another process uses the folder.
+        Stopped: After Ctrl-C.
+    """
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    with RunFolder(config.folder, {"run": run, **settings}, type(config)) as folder:
+        restore_folders(folder.path)
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise Stopped(_kept(folder.path)) from None
+
+
+def _kept(folder: Path) -> str:
+    """Return what a run that was stopped has kept."""
+    newest = saving.newest_checkpoint(folder)
+    if newest is None:
+        return f"Nothing is kept: {folder} has no checkpoint yet."
+    return f"The checkpoint {newest} is kept; the same command goes on from there."
+
+
 def resume(config: OnPolicyConfig, actor: Actor, optimizer: Optimizer) -> Progress:
     """Load the last checkpoint, if there is one, and return how far the run is. A new run plays the dev fold first.
 
     Raises:
-        UsageError: If the checkpoint is not complete, or the processes see different checkpoints.
+        UsageError: If the checkpoint is not complete.
     """
     progress = saving.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
-    if len(set(gather([progress.iteration]))) > 1:
-        raise UsageError(
-            f"folder: expected a folder that all processes share; some processes see other checkpoints in {config.folder}. "
-            "Name a folder on a shared disk."
-        )
     if config.dev_every and not progress.iteration:
         _save_metrics(config, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)})
     return progress
@@ -75,11 +104,9 @@ def end_iteration(
         metrics["dev_success"] = _dev_success(config, actor)
         if metrics["dev_success"] > progress.best_success:
             progress.best_success = metrics["dev_success"]
-            if is_first():
-                replace_folder(Path(config.folder) / "best", lambda folder: saving.save_weights(actor, folder, record))
+            replace_folder(Path(config.folder) / "best", lambda folder: saving.save_weights(actor, folder, record))
     _save_metrics(config, metrics)
-    if is_first():
-        saving.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
+    saving.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
     return metrics
 
 
@@ -89,14 +116,12 @@ def save_result(config: OnPolicyConfig, actor: Actor) -> Path:
     The adapter has the weights that won most of the dev fold, or the last weights if the dev fold was not played.
     """
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
-    if is_first():
-        if best.exists():
-            load_weights(actor.model, best)
-        made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
-        curve = read_metrics(Path(config.folder))
-        record = {**prompt_record(config.learner(actor)), "made_by": made_by, "curve": curve}
-        saving.save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
-    gather([None])  # no process returns before the adapter is saved
+    if best.exists():
+        load_weights(actor.model, best)
+    made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
+    curve = read_metrics(Path(config.folder))
+    record = {**prompt_record(config.learner(actor)), "made_by": made_by, "curve": curve}
+    saving.save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
     return result
 
 
@@ -107,9 +132,8 @@ def _dev_success(config: OnPolicyConfig, actor: Actor) -> float:
 
 
 def _save_metrics(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
-    if is_first():
-        save_metrics(Path(config.folder), metrics)
-        _logger.info("%s", json.dumps(metrics))
+    save_metrics(Path(config.folder), metrics)
+    _logger.info("%s", json.dumps(metrics))
 
 
 def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
@@ -126,12 +150,12 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
 
 @contextlib.contextmanager
 def tracking(config: OnPolicyConfig) -> Iterator[Callable[[Mapping[str, float], int], None]]:
-    """Start the tracker of a run; yield the function that takes metrics and the number of the iteration, in the first process."""
-    if config.report_to == "none" or not is_first():
+    """Start the tracker of a run; yield the function that takes metrics and the number of the iteration."""
+    if config.report_to == "none":
         yield lambda metrics, step: None
         return
     accelerate: Any = import_extra("accelerate", "train")
-    tracker = accelerate.Accelerator(log_with=config.report_to, project_dir=config.folder, cpu=on_cpu())
+    tracker = accelerate.Accelerator(log_with=config.report_to, project_dir=config.folder)
     settings = {
         name: value if isinstance(value, int | float | str) else str(value) for name, value in dataclasses.asdict(config).items()
     }

@@ -7,10 +7,6 @@ tokens of the answers, the end of turn included. The mode ``choose`` plays by th
 Data of a model that thinks have a thought before each answer. The thought counts in the loss as well, with what opens and closes it
 in the model's chat template. The adapter's record says whether the model thinks. An answer without a thought is learnt where the
 template puts one.
-
-On several GPUs, or in several processes of a CPU::
-
-    torchrun --standalone --nproc-per-node 2 -m gym_text_policies.cli sft --data runs/data/rows --folder runs/sft
 """
 
 from __future__ import annotations
@@ -39,9 +35,9 @@ from gym_text_policies.training.model.lora import (
     set_dtype,
 )
 from gym_text_policies.training.model.player import player_of
-from gym_text_policies.training.model.processes import claim, is_first, on_cpu, process_count
 from gym_text_policies.training.model.saving import save_adapter, where_it_is
 from gym_text_policies.training.options import MAY_CHANGE, Schedule, TrainingOptions
+from gym_text_policies.training.run_folder import claim
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 from gym_text_policies.training.trajectories import play_dev_fold, tell_without_thoughts
 
@@ -134,13 +130,14 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         def play() -> list[bool]:
             return play_dev_fold(player_of(model, tokenizer, config.dtype), config.dev_environments, config.dev_episodes, policy)
 
-        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, tokens_per_pass=config.tokens_per_pass)
+        trainer = make_trainer(
+            _arguments(config, model), model, tokenizer, rows, record, play, tokens_per_pass=config.tokens_per_pass
+        )
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
-        if is_first():
-            made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-            record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
-            save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
+        made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
+        record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
+        save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
         return result
 
 
@@ -190,16 +187,13 @@ def within_window(rows: Sequence[Row], model: Any, tokenizer: Any) -> list[Row]:
     return kept
 
 
-def _arguments(config: SFTConfig) -> Any:
+def _arguments(config: SFTConfig, model: Any) -> Any:
     """Return the settings as transformers' `TrainingArguments`."""
     transformers = import_extra("transformers", "train")
-    processes = process_count()
-    if config.rows_per_step % processes:
-        raise UsageError(f"rows_per_step: expected a multiple of {processes}, the number of processes; got {config.rows_per_step}.")
     plays_dev_fold = bool(config.dev_environments)
-    return transformers.TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=config.folder,
-        per_device_train_batch_size=config.rows_per_step // processes,
+        per_device_train_batch_size=config.rows_per_step,
         learning_rate=config.learning_rate,
         lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
         warmup_steps=config.warmup,
@@ -220,8 +214,10 @@ def _arguments(config: SFTConfig) -> Any:
         seed=config.seed,
         data_seed=config.seed,
         dataloader_pin_memory=False,
-        use_cpu=on_cpu(),
+        use_cpu=model.device.type == "cpu",
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # else Trainer copies the model to all GPUs
+    return arguments
 
 
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.data.rows import Row
 from gym_text_policies.files.folders import writing_tensors
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import process_count
 from gym_text_policies.training.model.saving import write_adapter
 
 _logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def make_trainer(
 ) -> Any:
     """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
 
-    A batch is a whole step of the optimiser in this process. The model reads it in passes.
+    A batch is a whole step of the optimiser. The model reads it in passes.
 
     Args:
         arguments: `TrainingArguments`.
@@ -108,18 +107,14 @@ def make_trainer(
             model.train()
             conversations = inputs["conversations"]
             groups = conversation_passes(conversations, tokens_per_pass)
-            own = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
-            count = self.accelerator.reduce(torch.tensor(own, device=self.args.device))  # tokens of answers in all processes
-            share = self.accelerator.num_processes / count  # gradients are averaged over processes
+            share = 1 / sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
             total = torch.zeros((), device=self.args.device)
-            for number, group in enumerate(groups):
-                last = number == len(groups) - 1
-                with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                    with self.compute_loss_context_manager():
-                        losses = answer_losses(model, group)  # (tokens,)
-                    check_finite(self.current_step, loss=losses)
-                    loss = losses.sum() * share
-                    self.accelerator.backward(loss)
+            for group in groups:
+                with self.compute_loss_context_manager():
+                    losses = answer_losses(model, group)  # (tokens,)
+                check_finite(self.current_step, loss=losses)
+                loss = losses.sum() * share  # of a token of an answer
+                self.accelerator.backward(loss)
                 total += loss.detach()
             return total
 
@@ -174,13 +169,12 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
 
     So does SIGTERM where it is handled as Ctrl-C is, as in commands.
 
-    This holds in the main thread of a single process. Several processes would stop at different steps and wait for each other. So
-    with several processes Ctrl-C does what it did before.
+    This holds in the main thread. In other threads Ctrl-C does what it did before.
 
     Raises:
         KeyboardInterrupt: When training has ended after Ctrl-C or SIGTERM.
     """
-    can_handle = threading.current_thread() is threading.main_thread() and process_count() == 1
+    can_handle = threading.current_thread() is threading.main_thread()
     before = signal.default_int_handler
     stops = [number for number in (signal.SIGINT, signal.SIGTERM) if can_handle and signal.getsignal(number) is before]
 

@@ -22,7 +22,6 @@ from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.terminal.bars import bar_class, is_watched
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import gather, is_first, own_share, process_count
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.options import OnPolicyConfig
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 EPISODES_AT_ONCE = 16
-"""Episodes that run at once, in each process, and ask the model together. An episode does not depend on the others."""
+"""Episodes that run at once, and ask the model together. An episode does not depend on the others."""
 LEAST_PROBABILITY = 0.001
 """GRPO and expert iteration do not learn about candidates with a smaller probability in play. With CookingWorld's forty candidates
 that nearly halves the work; what is left out has 0.002 of the probability."""
@@ -117,7 +116,7 @@ def play(
     least_probability: float = 0.0,
     load: Callable[..., Policy] = load_policy,
 ) -> list[Trajectory]:
-    """Play an iteration's episodes; the model draws its actions. Each process returns the episodes of all processes.
+    """Play an iteration's episodes; the model draws its actions.
 
     Episodes of one level stand side by side. Episodes that end in an error are logged and left out.
 
@@ -139,20 +138,20 @@ def play(
     first_seed = config.first_seed + progress.iteration * -(-levels // len(config.environments))
     trajectories: list[Trajectory] = []
     played: list[Episode] = []
-    bar = part_of_iteration("Playing", config.episodes_per_iteration // process_count())
+    bar = part_of_iteration("Playing", config.episodes_per_iteration)
     for number, name in enumerate(config.environments):
         make_env = config.env_maker(name)
         env = make_env()
-        seeds = own_share(range(first_seed, first_seed + len(range(number, levels, len(config.environments)))))
+        seeds = range(first_seed, first_seed + len(range(number, levels, len(config.environments))))
         members = [(config.seed, seed, member) for seed in seeds for member in range(group_size)]
         policy = load(player, env, seed=config.seed, **options)
         if group_size > 1:
             policy = SeparateDraws(policy, members)
-        shared: list[Episode] = []
+        episodes: list[Episode] = []
         for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=EPISODES_AT_ONCE):
             bar.update()
-            shared.append(episode)
-        episodes = sorted(gather(shared), key=_order)
+            episodes.append(episode)
+        episodes.sort(key=_order)
         played += episodes
         complete = [episode for episode in episodes if episode.error is None]
         returns = {f"the return of {name}, seed {episode.seed},": episode.total_reward for episode in complete}
@@ -190,7 +189,7 @@ def candidates_of(decision: Decision, temperature: float, least_probability: flo
 
 def tell_without_thoughts(policy: PolicyConfig) -> None:
     """Log what training does about thoughts, if the model would think by itself and is asked not to."""
-    if policy.think is False and is_first():
+    if policy.think is False:
         _logger.info(
             "This model's chat template has thoughts. The model plays and learns without them, where the template puts an answer "
             "without a thought. The adapter's record keeps that (think=False)."
@@ -200,8 +199,7 @@ def tell_without_thoughts(policy: PolicyConfig) -> None:
 def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> list[bool]:
     """Play each environment's dev fold with a model's most probable actions; return for each episode whether the model won it.
 
-    Several processes share the episodes, and each process returns all results. An episode that ends in an error is logged, and
-    counts as not won.
+    An episode that ends in an error is logged, and counts as not won.
 
     Args:
         player: The model.
@@ -217,9 +215,8 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
         make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
         env = make_env()
         learner = load_policy(player, env, **policy.given)
-        played += rollout(make_env, learner, own_share(range(episodes)), num_envs=EPISODES_AT_ONCE)
+        played += rollout(make_env, learner, range(episodes), num_envs=EPISODES_AT_ONCE)
         env.close()
-    played = gather(played)
     log_failures("dev fold", played)
     return [episode.outcome == "won" for episode in played]
 
@@ -229,7 +226,7 @@ def log_failures(where: str, played: Sequence[Episode]) -> None:
 
     Args:
         where: The iteration or fold that was played, for the message.
-        played: The episodes of all processes.
+        played: The episodes.
 
     Raises:
         RunError: If all episodes ended in an error.
@@ -242,11 +239,10 @@ def log_failures(where: str, played: Sequence[Episode]) -> None:
     message = f"{where}: {len(failed)} of {len(played)} episodes ended in an error; of {level}: {first.error}"
     if len(failed) == len(played):
         raise RunError(message)
-    if is_first():
-        _logger.warning("%s", message)
+    _logger.warning("%s", message)
 
 
 def part_of_iteration(what: str, total: int) -> Any:
     """Return a progress bar for a part of an iteration. It counts to `total` and estimates the time that is left."""
     layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
-    return bar_class()(total=total, desc=what, leave=False, bar_format=layout, disable=not (is_first() and is_watched()))
+    return bar_class()(total=total, desc=what, leave=False, bar_format=layout, disable=not is_watched())

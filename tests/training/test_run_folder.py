@@ -1,12 +1,47 @@
-"""What a run of on-policy training writes beside its checkpoints."""
+"""The folder of a training run: whose it is, and what a run writes beside its checkpoints."""
 
 import pytest
 
 from gym_text import UsageError
-from gym_text.errors import MissingDependencyError
+from gym_text.errors import MissingDependencyError, StoreError
 from gym_text_policies.training.ppo import PPOConfig
-from gym_text_policies.training.run_folder import tracking
+from gym_text_policies.training.run_folder import Stopped, claim, tracking
 from gym_text_policies.training.sft import SFTConfig
+
+
+def claimed(tmp_path, run="ppo", **settings):
+    """Claim the folder for a run that may change its number of epochs."""
+    return claim(run, PPOConfig(folder=str(tmp_path), **settings), ["folder", "epochs"])
+
+
+def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_path):
+    with claimed(tmp_path):
+        (tmp_path / "metrics.jsonl").touch()
+    with claimed(tmp_path, epochs=5), pytest.raises(StoreError), claimed(tmp_path):
+        pass
+    with pytest.raises(UsageError, match="seed: stored 0, given 1"), claimed(tmp_path, seed=1):
+        pass
+    with pytest.raises(UsageError, match="run: stored"), claimed(tmp_path, "sft"):
+        pass
+
+
+def test_a_run_that_is_stopped_says_which_checkpoint_is_kept(tmp_path):
+    def stopped():
+        with pytest.raises(Stopped) as stop, claimed(tmp_path):
+            raise KeyboardInterrupt
+        return str(stop.value)
+
+    assert stopped() == f"Nothing is kept: {tmp_path} has no checkpoint yet."
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11.partial"):
+        (tmp_path / name).mkdir()
+    assert stopped() == f"The checkpoint {tmp_path}/checkpoint-10 is kept; the same command goes on from there."
+
+
+def test_a_run_brings_back_what_a_killed_one_has_left_aside(tmp_path):
+    (tmp_path / "best.replaced").mkdir()
+    (tmp_path / "best.replaced" / "weights").touch()
+    with claimed(tmp_path):
+        assert [path.name for path in (tmp_path / "best").iterdir()] == ["weights"]
 
 
 def test_tensorboard_has_each_metric_at_its_iteration(tmp_path):

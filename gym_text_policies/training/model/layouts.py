@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
@@ -37,11 +36,10 @@ def lay_out(model: Any, conversations: Sequence[Conversation]) -> PackedRow | Pa
     """Return conversations as rows. The model computes for them what its plain forward pass computes for each prompt and answer.
 
     Args:
-        model: A model of `load_base`, with or without an adapter, possibly in `DistributedDataParallel`.
+        model: A model of `load_base`, with or without an adapter.
         conversations: The conversations to read.
     """
-    base = _unwrapped(model)
-    return pack(base, conversations) if base.packs else pad(conversations)
+    return pack(model, conversations) if model.packs else pad(conversations)
 
 
 def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Tensor:
@@ -56,11 +54,6 @@ def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Te
     log_probs, _ = rows.read(model, [offset for offset, _ in targets])  # (tokens, vocabulary)
     tokens = torch.tensor([token for _, token in targets], device=log_probs.device)
     return -log_probs.gather(1, tokens[:, None])[:, 0]
-
-
-def _unwrapped(model: Any) -> Any:
-    """Return the model itself, without `DistributedDataParallel` around it."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 # ---------------------------------------------------------------- packed
@@ -87,9 +80,8 @@ class PackedRow:
         Returns:
             The log-probabilities, of shape (predicting, vocabulary), and the hidden states, of shape (hidden, width); both float32.
         """
-        base = _unwrapped(model)
-        device = base.device
-        with packed_attention(base):
+        device = model.device
+        with packed_attention(model):
             output = model(
                 input_ids=torch.tensor([self.tokens], device=device),
                 position_ids=torch.tensor([self.positions], device=device),
@@ -176,13 +168,12 @@ class PaddedRows:
         """
         size = len(self.tokens[0])
         rows_per_part = max(1, _PADDED_TOKENS // size)
-        is_parallel = isinstance(model, DistributedDataParallel)  # DDP allows one forward pass for each backward pass
-        in_parts = len(self.tokens) > rows_per_part and not is_parallel
+        in_parts = len(self.tokens) > rows_per_part
         log_probs, states = [], []
         order: list[int] = []
         hidden_order: list[int] = []
-        for start in range(0, len(self.tokens), rows_per_part if in_parts else len(self.tokens)):
-            rows = self.tokens[start : start + rows_per_part] if in_parts else self.tokens
+        for start in range(0, len(self.tokens), rows_per_part):
+            rows = self.tokens[start : start + rows_per_part]
             part = range(start * size, (start + len(rows)) * size)
             wanted, wanted_hidden = ([offset for offset in dict.fromkeys(all_) if offset in part] for all_ in (predicting, hidden))
             cells, hidden_cells = ([divmod(offset - part.start, size) for offset in some] for some in (wanted, wanted_hidden))
@@ -218,11 +209,10 @@ def _run(
     model: Any, rows: Sequence[Sequence[int]], predicting: Sequence[tuple[int, int]], hidden: Sequence[tuple[int, int]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Run the model over rows of equal length; `predicting` and `hidden` are rows and columns. See `PackedRow.read`."""
-    base = _unwrapped(model)
-    device = base.device
+    device = model.device
     columns = sorted({column for _, column in predicting})
     options: dict[str, Any] = {}
-    if "logits_to_keep" in inspect.signature(getattr(base, "get_base_model", lambda: base)().forward).parameters:
+    if "logits_to_keep" in inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters:
         options["logits_to_keep"] = torch.tensor(columns, device=device)
     output = model(input_ids=torch.tensor(rows, device=device), use_cache=False, output_hidden_states=bool(hidden), **options)
     logit_columns = [columns.index(column) if options else column for _, column in predicting]

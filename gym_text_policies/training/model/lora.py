@@ -21,7 +21,6 @@ from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, warn_other_base
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.tokens import check_tokenizer
-from gym_text_policies.training.model.processes import process_count, training_device
 
 RANK, ALPHA = 16, 32
 """Rank of a new adapter, if the user says nothing, and its alpha: updates are scaled by alpha / rank."""
@@ -33,13 +32,17 @@ _WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2"
 directly, or the layers return more than one tensor."""
 
 
-def load_base(name: str, *, dtype: str = "float32", device: str = "", chat_template: str = "") -> tuple[Any, Any]:
+def training_device() -> str:
+    """Return where models are trained: ``cpu`` if ``ACCELERATE_USE_CPU`` is set, else ``auto``, see `device_of`."""
+    return "cpu" if import_extra("accelerate.utils", "train").parse_flag_from_env("ACCELERATE_USE_CPU") else "auto"
+
+
+def load_base(name: str, *, dtype: str = "float32", chat_template: str = "") -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
     Args:
         name: ``smollm2``, ``hf:OWNER/NAME`` or a folder.
         dtype: Number format of the weights: ``float32`` or ``bfloat16``.
-        device: Where the model is; by default that of `training_device`.
         chat_template: Text of a chat template that replaces the model's. An adapter that is saved keeps it.
 
     Raises:
@@ -47,7 +50,7 @@ def load_base(name: str, *, dtype: str = "float32", device: str = "", chat_templ
     """
     from gym_text_policies.backends.local.exactness import packs
 
-    source = Source.of(name, dtype=dtype, device=device or training_device())
+    source = Source.of(name, dtype=dtype, device=training_device())
     if source.adapter:
         raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Load that one.")
     model, tokenizer = load_model(source)
@@ -198,7 +201,6 @@ def environment_record() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads",
-        "processes": process_count(),
         **{package: version(package) for package in packages},
         "command": shlex.join(["gym-text", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("gym-text", "cli") else "",
     }

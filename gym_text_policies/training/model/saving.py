@@ -149,6 +149,11 @@ def save_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer, progress: 
             shutil.rmtree(old)
 
 
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint of a run, or None if there is none."""
+    return max(whole_folders(folder, "checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
 def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progress | None:
     """Load the newest checkpoint and return how far the run was, or None if there is no checkpoint.
 
@@ -158,10 +163,9 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progres
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    saved = whole_folders(folder, "checkpoint-*")
-    if not saved:
+    path = newest_checkpoint(folder)
+    if path is None:
         return None
-    path = max(saved, key=lambda path: int(path.name.partition("-")[2]))
     try:
         progress = Progress(**json.loads((path / _STATE).read_text("utf-8")))
         load_weights(actor.model, path)
