@@ -74,18 +74,16 @@ class Spending:
     tokens: int = 0
     cost: float = 0.0
 
-    def plus(self, other: Spending, sign: int = 1) -> Spending:
-        """Return the sum, or with `sign` -1 the difference."""
-        return Spending(self.tokens + sign * other.tokens, self.cost + sign * other.cost)
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.tokens + other.tokens, self.cost + other.cost)
 
 
 class RunSpending:
-    """What all models of a run have spent, and what is reserved for their calls in flight."""
+    """What all models of a run have spent, and the most that each call in flight may spend."""
 
     def __init__(self) -> None:
         self.spent = Spending()
-        self.reserved = Spending()
-        self.calls = 0
+        self.in_flight: list[Spending] = []
         self.changed = threading.Condition()
 
 
@@ -123,7 +121,6 @@ class Budget:
         self._prices = prices
         self._max = (max_tokens, max_cost)
         self._run = _RUN.get() or RunSpending()
-        self._beyond = Spending()  # the most that any call so far has spent beyond its bound
 
     def bound(self, sent: Any, messages: int, choices: int, most: int, picture: int = 0) -> Spending:
         """Return the most that a call may spend.
@@ -139,38 +136,31 @@ class Budget:
         tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around + picture
         return Spending(tokens_in + most, self._prices.most(tokens_in, most) if self._prices else 0.0)
 
-    def reserve(self, bound: Spending) -> Spending:
-        """Reserve what a call may spend, and return it. If that could pass a limit, wait for the calls in flight.
+    def reserve(self, bound: Spending) -> None:
+        """Reserve what a call may spend. If that could pass a limit, wait for the calls in flight.
 
         Raises:
             BudgetError: If the call could pass a limit and no call is in flight.
         """
-        run = self._run
-        with run.changed:
-            while passed := self._passed(bound.plus(self._beyond)):
-                if not run.calls:
+        with self._run.changed:
+            while passed := self._passed(bound):
+                if not self._run.in_flight:
                     raise BudgetError(passed)
-                run.changed.wait()
-            reserved = bound.plus(self._beyond)
-            run.reserved = run.reserved.plus(reserved)
-            run.calls += 1
-            return reserved
+                self._run.changed.wait()
+            self._run.in_flight.append(bound)
 
-    def settle(self, bound: Spending, reserved: Spending, spent: Spending) -> None:
-        """Replace a call's reservation by its spending. What a call spends beyond its bound is added to later bounds."""
-        run, more = self._run, spent.plus(bound, -1)
-        with run.changed:
-            run.calls -= 1
-            run.reserved = run.reserved.plus(reserved, -1) if run.calls else Spending()
-            run.spent = run.spent.plus(spent)
-            self.spent = self.spent.plus(spent)
-            self._beyond = Spending(max(self._beyond.tokens, more.tokens), max(self._beyond.cost, more.cost))
-            run.changed.notify_all()
+    def settle(self, bound: Spending, spent: Spending) -> None:
+        """Replace what was reserved for a call by what it has spent."""
+        with self._run.changed:
+            self._run.in_flight.remove(bound)
+            self._run.spent += spent
+            self.spent += spent
+            self._run.changed.notify_all()
 
     def _passed(self, bound: Spending) -> str:
         """Return an error message if `bound` could pass a limit, else an empty string."""
         spent = self._run.spent
-        most = spent.plus(self._run.reserved).plus(bound)
+        most = sum(self._run.in_flight, spent + bound)
         (max_tokens, max_cost), said = self._max, ""
         if max_tokens is not None and most.tokens > max_tokens:
             said = f"max_total_tokens={max_tokens}: {spent.tokens} tokens are spent and the next call may take up to {bound.tokens}"

@@ -25,7 +25,7 @@ _HOSTS = {
     "XAI_API_KEY": "api.x.ai",
 }
 """The host that each key belongs to, for servers with the protocol of a provider in `PROVIDERS`."""
-_ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
+_ADDRESS = re.compile(r"https://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
 """An address that all clients read in the same way."""
 
 
@@ -54,61 +54,49 @@ def client_key(provider: str, variable: str | None) -> str | None:
 
 
 def without_foreign_keys(settings: Mapping[str, Node]) -> Mapping[str, Node]:
-    """Return a language model's settings, changed so that a file alone sends no key to a host that the key does not belong to.
+    """Return a language model's settings, changed so that a file alone sends a key only to the provider that the key belongs to.
 
-    A key may go to its provider's own host and to the host in the provider's environment variable, such as OPENAI_BASE_URL. It may
-    go to any host that the command line or a Python caller names: these values have no location. Other servers get no key.
+    Another server that a file names gets no key, unless its address stands in the provider's environment variable, such as
+    OPENAI_BASE_URL; a warning says so. What the command line or a Python caller names has no location, and gets any key.
 
     Args:
         settings: Settings of a `PolicyConfig` or of a search: ``model``, ``options`` …
 
     Raises:
-        UsageError: If the file names the environment variable of a key that does not belong to the server, or another file that
-            says where keys go.
+        UsageError: If the file names another file that says where keys go.
     """
     words = (settings.get(name, Node(None)).value for name in ("backend", "model"))
     provider = next((row for word in words if isinstance(word, str) and (row := PROVIDERS.get(word.partition(":")[0]))), None)
     options = settings.get("options", Node(None))
-    if provider is None or not provider.key_variable or not isinstance(options.value, dict):
+    if provider is None or not isinstance(options.value, dict):
         return settings
     for name in provider.trusted_options:
         if name in options.value and (where := options.value[name].location):
             raise UsageError(f"{where}{name}: expected it on the command line or from Python, because it says where keys go.")
-    return {**settings, "options": Node(_with_own_key(options.value, provider), options.location)}
-
-
-def _with_own_key(options: Mapping[str, Node], provider: Provider) -> dict[str, Node]:
-    address, named = options.get("base_url"), options.get("key_variable")
-    in_file = next((part for part in (address, named) if part is not None and part.location), None)
-    if in_file is None or (named is not None and named.value is None):
-        return dict(options)
-    variable = provider.key_variable if named is None else str(named.value)
+    named, address = (options.value.get(name) for name in ("key_variable", "base_url"))
+    where = next((part.location for part in (address, named) if part is not None and part.location), "")
+    variable = provider.key_variable if named is None else named.value
+    if not where or not variable:
+        return settings
     usual = os.environ.get(provider.address_variable) or provider.address
     given = (address.plain() if address is not None else None) or usual
-    foreign = [url for url in (given if isinstance(given, list) else [given]) if not _belongs(variable, url, provider)]
+    foreign = [url for url in (given if isinstance(given, list) else [given]) if not _belongs(str(variable), url, provider)]
     if not foreign:
-        return dict(options)
-    host = re.sub(r"^\w+://|[/?#].*$", "", str(foreign[0])) or "this server"
-    repair = "give base_url and key_variable by --set or --options"
-    if named is not None:
-        owner = f"belongs to {host_of(variable)}" if host_of(variable) else "belongs to no provider that is known"
-        raise UsageError(f"{in_file.location}key_variable: {variable} {owner} and does not go to {host}; to send it, {repair}.")
-    if os.environ.get(variable):
-        _logger.warning("%sno key is sent to %s, because only the file names it; to send one, %s.", in_file.location, host, repair)
-    return {**options, "key_variable": Node(None)}
+        return settings
+    if os.environ.get(str(variable)):
+        host = re.sub(r"^\w+://|[/?#].*$", "", str(foreign[0])) or "this server"
+        _logger.warning(
+            "%sno key is sent to %s, because only a file says so, and the key in %s is not known to be for it; to send one, give "
+            "base_url and key_variable by --set or --options.",
+            *(where, host, variable),
+        )
+    return {**settings, "options": Node({**options.value, "key_variable": Node(None)}, options.location)}
 
 
 def _belongs(variable: str, address: object, provider: Provider) -> bool:
     """Return whether the key in a variable may go to an address that a file names."""
-    parts = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if parts is None:
-        return False
-    own = _ADDRESS.fullmatch(os.environ.get(provider.address_variable, "")) if variable == provider.key_variable else None
-    if own is not None and own.group(1, 2, 3) == parts.group(1, 2, 3):
+    if variable == provider.key_variable and address and address == os.environ.get(provider.address_variable):
         return True
-    return parts[1] == "https" and parts[2].lower() == host_of(variable)
-
-
-def host_of(variable: str) -> str:
-    """Return the host that a key belongs to, or an empty text if that is not known."""
-    return next((row.key_host for row in PROVIDERS.values() if row.key_variable == variable), "") or _HOSTS.get(variable, "")
+    hosts = _HOSTS | {row.key_variable: row.key_host for row in PROVIDERS.values() if row.key_host}
+    parts = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    return parts is not None and parts[1].lower() == hosts.get(variable)

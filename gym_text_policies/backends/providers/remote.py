@@ -236,7 +236,8 @@ class RemoteBackend(Backend):
         with self._failures():
             sent, most = self._sent(request)
         bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, picture_tokens(request.picture))
-        reserved, spent = self._budget.reserve(bound), Spending()
+        self._budget.reserve(bound)
+        spent = Spending()
         try:
             with self._failures():
                 answer = thought_apart(self._ask(request))
@@ -248,7 +249,7 @@ class RemoteBackend(Backend):
             spent = bound if error.billed else spent
             raise
         finally:
-            self._budget.settle(bound, reserved, spent)
+            self._budget.settle(bound, spent)
         return answer
 
     def retrying(self, retries: int | None = None) -> Any:

@@ -87,7 +87,7 @@ def test_an_answer_without_a_bound_is_refused_where_there_is_a_limit(server, pri
 
 def test_a_provider_that_counts_more_than_was_sent_passes_the_limit_by_one_call_at_most(server, priced):
     server.faults.extend(Fault(200, usage(2000, 10)) for _ in range(100))
-    assert spend([priced(max_cost=0.02)]) <= 0.02
+    assert spend([priced(max_cost=0.02)]) <= 0.02 + 0.0041
 
 
 @pytest.mark.parametrize("counted", [(-(10**6), 0, 0), (10, 1, 10**6), (float("nan"), 1, 0)])

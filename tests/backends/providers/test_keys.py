@@ -65,16 +65,13 @@ def test_a_server_that_only_a_file_names_is_asked_without_a_key(folder, caplog, 
     ("options", "words"),
     [
         ({"base_url": "URL/v1", "key_variable": "CLOUD_SECRET"}, ()),
-        ({"base_url": ["https://api.openai.com/v1", "URL/v1"], "key_variable": "OPENAI_API_KEY"}, ()),
-        ({"key_variable": "CLOUD_SECRET"}, ()),
         ({"key_variable": "CLOUD_SECRET"}, ("--set", "agent.options.base_url=URL/v1")),
         ({"base_url": "URL/v1"}, ("--set", "agent.options.key_variable=CLOUD_SECRET")),
     ],
 )
-def test_a_file_cannot_name_a_key_that_does_not_belong_to_the_server(folder, capsys, options, words):
-    assert asked(folder, "openai:m", options, *words) == (2, set())
-    told = capsys.readouterr().err
-    assert "and does not go to" in told and SECRET not in told and KEY not in told
+def test_a_file_cannot_send_a_key_that_does_not_belong_to_the_server(folder, caplog, options, words):
+    assert asked(folder, "openai:m", options, *words) == (0, {"Bearer none"})
+    assert "no key is sent to 127.0.0.1" in caplog.text and SECRET not in caplog.text
 
 
 def kept(settings):
@@ -88,7 +85,7 @@ def kept(settings):
     [
         ("https://api.openai.com/v1", "", "its own"),
         ("https://API.openai.com:443/v1", "", "its own"),
-        ("https://llm.example.org/v1", "https://llm.example.org/other", "its own"),
+        ("https://llm.example.org/v1", "https://llm.example.org/v1", "its own"),
         ("http://llm.example.org/v1", "https://llm.example.org/v1", None),
         ("http://api.openai.com/v1", "", None),
         (r"https://evil.example\@api.openai.com/v1", "", None),
@@ -97,6 +94,7 @@ def kept(settings):
         ("https://api.openai.com.evil.example/v1", "", None),
         ("https://evil.example/api.openai.com", "", None),
         ("https://api.openai.com\n.evil.example/v1", "", None),
+        (["https://api.openai.com/v1", "http://127.0.0.1:9/v1"], "", None),
         (5, "", None),
     ],
 )
@@ -106,6 +104,7 @@ def test_an_address_that_only_looks_like_a_providers_gets_no_key(monkeypatch, ad
 
 
 def test_each_provider_has_its_own_key_and_host():
+    assert kept({"model": "openai:m", "options": {"key_variable": "CLOUD_SECRET"}}) is None
     gemini = {"base_url": "https://generativelanguage.googleapis.com/v1beta/openai", "key_variable": "GEMINI_API_KEY"}
     assert kept({"backend": "openai", "model": "m", "options": gemini}) == "GEMINI_API_KEY"
     assert kept({"model": "tensorzero:f", "options": {"base_url": "http://127.0.0.1:9"}}) is None
