@@ -21,7 +21,7 @@ _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
 STEP = "step_number"
 """Key of an observation with the number of steps before it, if a wrapper adds this key."""
 
-_WITHOUT_EFFECT = ("HumanRendering", "StepNumber")
+_WITHOUT_EFFECT = ("HumanRendering",)
 """Wrappers that change nothing in an episode. The episode's key does not depend on them."""
 
 

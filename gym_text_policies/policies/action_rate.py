@@ -18,10 +18,13 @@ from gym_text_policies.records import Decision, Turn
 
 _LONGEST_NAME = 4096
 """Most characters of an action's name in an observation."""
+_NUMBER = spaces.Box(0, np.inf, (), np.int64)
 
 
 class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Put the name of the last action into ``obs["last_action"]``. It is empty at the start of an episode.
+    """Put the name of the last action into ``obs["last_action"]``, and the number of steps so far into ``obs["step_number"]``.
+
+    The name is empty at the start of an episode. The number is for policies that are asked outside `rollout`.
 
     >>> env = LastAction(gym.make("gym_text:BabyAIText-v0"))
     >>> env.reset(seed=0)[0]["last_action"]
@@ -39,63 +42,35 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         space = env.observation_space
         if not isinstance(space, spaces.Dict) or not env.has_wrapper_attr("text_spec"):
             raise UsageError(f"LastAction: expected an environment with Dict observations and a text_spec; got {env}.")
-        self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME)})
+        self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME), STEP: _NUMBER})
         self._spec: TextSpec = env.get_wrapper_attr("text_spec")
         self._last: dict[str, Any] = {}
+        self._number = 0
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(**kwargs)
-        self._last = dict(obs)
-        return obs | {"last_action": ""}, info
+        self._last, self._number = dict(obs), 0
+        return self._with(obs, ""), info
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
-        """Play an action and show its name."""
+        """Play an action, and show its name."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         try:
             name = self._spec.decode(action, self._last)[:_LONGEST_NAME]
         except InvalidActionError:  # an index beyond the valid actions has no name
             name = ""
-        self._last = dict(obs)
-        return obs | {"last_action": name}, reward, terminated, truncated, info
+        self._last, self._number = dict(obs), self._number + 1
+        return self._with(obs, name), reward, terminated, truncated, info
 
-
-class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Put the number of steps so far into ``obs["step_number"]``, for policies that are asked outside `rollout`.
-
-    Args:
-        env: An environment with Dict observations.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, spaces.Dict) or STEP in space.spaces:
-            raise UsageError(f"StepNumber: expected an environment with Dict observations without the key {STEP!r}; got {env}.")
-        self.observation_space = spaces.Dict({**space.spaces, STEP: spaces.Box(0, np.inf, (), np.int64)})
-        self._number = 0
-
-    def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(**kwargs)
-        self._number = 0
-        return self._numbered(obs), info
-
-    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
-        """Play an action."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._number += 1
-        return self._numbered(obs), reward, terminated, truncated, info
-
-    def _numbered(self, obs: dict[str, Any]) -> dict[str, Any]:
-        return obs | {STEP: np.array(self._number, dtype=np.int64)}
+    def _with(self, obs: dict[str, Any], name: str) -> dict[str, Any]:
+        return obs | {"last_action": name, STEP: np.array(self._number, dtype=np.int64)}
 
 
 class ActionRate(PolicyWrapper):
     """Asks a policy at steps 0, k, 2k …, and repeats the last action in between, or asks where it is no longer valid.
 
-    Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
+    Outside `rollout` and `Agent` the wrapper `LastAction` tells the step, so that each episode begins with a question.
 
     Args:
         policy: The policy that is asked.
@@ -112,9 +87,9 @@ class ActionRate(PolicyWrapper):
         return {**self.player.config, "action_rate": self._k}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the policy's wrappers, `StepNumber` and `LastAction`."""
+        """Put on the policy's wrappers, and `LastAction`."""
         env = self.player.wrap(env)
-        return env if self._k == 1 else StepNumber(LastAction(env))
+        return env if self._k == 1 else LastAction(env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the policy about the turns at steps 0, k, 2k … in one batch, and repeat the action of the other turns."""

@@ -126,8 +126,8 @@ class PolicyConfig(PromptOptions):
     uniform_share: float | None = None
     """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
     worlds: int | None = None
-    """Number of copies in which what the player has not seen is drawn anew: a policy that looks ahead divides its simulations among
-    them. By default it searches in exact copies, which show what the player has not seen."""
+    """Number of copies of the game that agree with what the player has seen, and whose rest is drawn anew: a policy that looks
+    ahead divides its simulations among them. By default it searches in exact copies, which show what the player has not seen."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()

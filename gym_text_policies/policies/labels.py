@@ -23,8 +23,8 @@ def looking_ahead(settings: Mapping[str, Any]) -> str:
     if method is None:
         return ""
     how = "" if method == "puct" else f" by {method}"
-    worlds = settings.get("worlds")
-    return f", looks ahead{how}: {settings.get('simulations')} simulations" + (f" in {worlds} drawn worlds" if worlds else "")
+    copies = f" in {worlds} copies that agree with what was seen" if (worlds := settings.get("worlds")) else ""
+    return f", looks ahead{how}: {settings.get('simulations')} simulations{copies}"
 
 
 def thinking(settings: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -22,20 +22,17 @@ _SPENT = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost"
 """Fields of a decision that are sums over all answers of the search."""
 _REMEMBERED = 128
 """Most episodes whose last search is kept."""
-Answers = dict[Hashable, Decision]
-"""What the player said in the states of an episode, by all that it saw there."""
 
 
 class LookAhead(PolicyWrapper):
     """Asks another policy for its probabilities in the present state and in states that may follow, and plays what a search finds.
 
     It needs the game itself: `wrap` puts on the wrapper `Forks`. So it knows what other players cannot know, such as what lies
-    behind a door. With `worlds` it knows no more than they do: it searches in several copies in which what the player has not seen
-    is drawn anew. These searches share the simulations and vote (perfect-information Monte Carlo).
+    behind a door. With `worlds` it knows no more than they do: it searches in several copies of the game that agree with what the
+    player has seen; the rest is drawn anew. These searches share the simulations and vote (perfect-information Monte Carlo).
 
     The search of a decision depends on nothing but the present state and the settings. In exact copies, what the player said of a
-    state is kept for the next decision of the episode, which begins at one of the states that this search has seen. A player that
-    sees no history is asked once about states that look the same.
+    state is kept for the next decision of the episode, which begins at one of the states that this search has seen.
 
     Args:
         player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
@@ -51,7 +48,7 @@ class LookAhead(PolicyWrapper):
             raise UsageError(f"probabilities=False: expected no lookahead, which they lead; got lookahead={search.method!r}.")
         check_lists_actions(player.spec, "lookahead")
         self._search = search
-        self._known: OrderedDict[tuple[str, int], tuple[Node, Answers]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int], Node] = OrderedDict()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -72,26 +69,26 @@ class LookAhead(PolicyWrapper):
                 raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
         if self._search.worlds is not None:
             return self._decide_in_worlds(turns, self._search.worlds)
-        searches = [_RunningSearch(*self._root(turn), self.spec, self._search) for turn in turns]
+        searches = [_RunningSearch(self._root(turn), self.spec, self._search) for turn in turns]
         self._finish(searches)
         for turn, search in zip(turns, searches, strict=True):
             if turn.episode:
-                self._known[turn.episode, turn.step] = search.root, search.answers
+                self._known[turn.episode, turn.step] = search.root
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return [search.decision() for search in searches]
 
     def _decide_in_worlds(self, turns: Sequence[Turn], worlds: int) -> list[Decision]:
-        """Search in copies in which the unseen is drawn anew. The player is asked about the present state once."""
+        """Search in copies that agree with what the player has seen. The player is asked about the present state once."""
         of_turns = []
         for turn, decision in zip(turns, self.player.decide(turns), strict=True):
-            searches, answers = [], Answers()
+            searches = []
             for number, rng in enumerate(turn.rng.spawn(worlds)):
                 root = self._node(unseen_drawn(turn, rng))
                 root.decision, root.prior = decision, self._search.prior(decision, root.names)
                 simulations = self._search.simulations // worlds + (number < self._search.simulations % worlds)
                 settings = dataclasses.replace(self._search, simulations=simulations)
-                searches.append(_RunningSearch(root, answers, self.spec, settings))
+                searches.append(_RunningSearch(root, self.spec, settings))
             of_turns.append(searches)
         everywhere = [search for searches in of_turns for search in searches]
         self._finish(everywhere)
@@ -106,17 +103,17 @@ class LookAhead(PolicyWrapper):
             for (search, _), decision in zip(waiting, decisions, strict=True):
                 search.answer(decision)
 
-    def _root(self, turn: Turn) -> tuple[Node, Answers]:
-        """Return the state of a turn, with what was found out about it in the decision before, and the player's answers so far."""
-        root, answers = self._node(turn), Answers()
+    def _root(self, turn: Turn) -> Node:
+        """Return the state of a turn, with what was found out about it in the decision before."""
+        root = self._node(turn)
         if turn.episode and (turn.episode, turn.step - 1) in self._known:
-            before, answers = self._known.pop((turn.episode, turn.step - 1))
+            before = self._known.pop((turn.episode, turn.step - 1))
             child = before.children.get(turn.last.action) if turn.last else None
             if child and child.names == root.names and child.turn.obs["text"] == turn.obs["text"]:
                 root = child
         root.turn = turn
         root.begin()
-        return root, answers
+        return root
 
     def _node(self, turn: Turn) -> Node:
         fork = turn.obs["fork"]
@@ -129,7 +126,7 @@ class LookAhead(PolicyWrapper):
         Args:
             turn: The turn. It needs the name of its episode. There is no tree of a search with `worlds`.
         """
-        return self._known[turn.episode, turn.step][0]
+        return self._known[turn.episode, turn.step]
 
 
 def unseen_drawn(turn: Turn, rng: np.random.Generator) -> Turn:
@@ -145,59 +142,31 @@ def unseen_drawn(turn: Turn, rng: np.random.Generator) -> Turn:
     return dataclasses.replace(turn, obs={**turn.obs, "fork": dataclasses.replace(turn.obs["fork"], env=env)})
 
 
-def _all_seen(turn: Turn) -> Hashable:
-    """Return all that the player sees in a turn, if it may see the same in another one; else None."""
-    if "history" in turn.obs or any(turn.completions) or any(turn.thoughts):
-        return None
-    return tuple((name, _exactly(value)) for name, value in sorted(turn.obs.items()) if name != "fork")
-
-
-def _exactly(value: Any) -> Hashable:
-    """Return something that is equal for equal values of an observation alone."""
-    if isinstance(value, np.ndarray | np.generic):
-        return type(value), value.dtype.str, value.shape, value.tobytes()
-    return value if isinstance(value, Hashable) else repr(value)
-
-
 class _RunningSearch:
     """A search for one decision, which stops where the player has to be asked."""
 
-    def __init__(self, root: Node, answers: Answers, spec: TextSpec, settings: SearchSettings) -> None:
+    def __init__(self, root: Node, spec: TextSpec, settings: SearchSettings) -> None:
         self.root = root
-        self.answers = answers
-        self.node: Node | None = None
-        """The state in which the player has to be asked now; None after the search."""
         self.settings = settings
         self._simulator = Simulator(spec, root)
-        self._new_answers: list[Decision] = []
+        self._answers: list[Decision] = []
         (self.rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
         if settings.method == "best_of_n":
             self._states = best_of_n(root, self._simulator, simulations=settings.simulations, rng=self.rng)
         else:
             self._states = puct(root, self._simulator, simulations=settings.simulations, exploration=settings.exploration)
-        self._go_on(None)
-
-    def _go_on(self, decision: Decision | None) -> None:
-        """Search on with the player's decision in the state `node`, up to the next state in which the player has to be asked."""
-        while True:
-            if decision and self.node:
-                self.node.prior = self.settings.prior(decision, self.node.names)
-            try:
-                self.node = self._states.send(decision) if decision else next(self._states)
-            except StopIteration:
-                self.node = None
-                return
-            decision = self.answers.get(_all_seen(self.node.turn))
-            if decision is None:
-                return
+        self.node: Node | None = next(self._states, None)
+        """The state in which the player has to be asked now; None after the search."""
 
     def answer(self, decision: Decision) -> None:
-        """Take the player's decision in the state `node`, and search on."""
+        """Take the player's decision in the state `node`, and search on to the next state in which the player has to be asked."""
         assert self.node is not None
-        self._new_answers.append(decision)
-        if (seen := _all_seen(self.node.turn)) is not None:
-            self.answers[seen] = decision
-        self._go_on(decision)
+        self._answers.append(decision)
+        self.node.prior = self.settings.prior(decision, self.node.names)
+        try:
+            self.node = self._states.send(decision)
+        except StopIteration:
+            self.node = None
 
     def decision(self) -> Decision:
         """Return what the search has found."""
@@ -214,9 +183,9 @@ class _RunningSearch:
             visits=visits,
             values=values,
             plan=root.plan,
-            model_calls=len(self._new_answers),
+            model_calls=len(self._answers),
             simulator_steps=self._simulator.steps,
-            **{name: sum(getattr(answer, name) for answer in self._new_answers) for name in _SPENT},
+            **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},
         )
 
 

@@ -37,8 +37,6 @@ _GREATEST = {
     "expert_share": 1,
 }
 """Greatest value of settings that are numbers from 0 on."""
-_YES_OR_NO = ("with_reward", "own_words", "tokens", "pictures", "probabilities", "deterministic")
-_TEXTS = ("strategy", "on_invalid")
 
 
 def check_settings(config: Any) -> None:
@@ -70,9 +68,3 @@ def check_settings(config: Any) -> None:
         raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
     if not isinstance(config.think, bool | str | None) or config.think == "":
         raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {config.think!r}.")
-    for name in _YES_OR_NO:
-        if not isinstance(given.get(name), bool | None):
-            raise UsageError(f"{name}: expected True or False; got {given[name]!r}.")
-    for name in _TEXTS:
-        if not isinstance(given.get(name), str | None):
-            raise UsageError(f"{name}: expected a text; got {given[name]!r}.")

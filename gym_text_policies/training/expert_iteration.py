@@ -11,7 +11,8 @@ What a search has found are the target probabilities of a decision:
 * The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
   https://doi.org/10.1038/nature24270). An action with a single visit has a share of 0 beside actions with more: it was tried once,
   and was not worth a second look. So is every action that loses.
-* The search was in drawn worlds (`worlds`): the shares of the visits, where a plan of a world counts as all simulations there.
+* The search was in several copies that agree with what the player has seen (`worlds`): the shares of the visits. A copy in which a
+  plan was found counts all of its simulations for the plan's first action.
 * All of them are worth the same: the search has found nothing, and the model does not read the decision.
 
 Learning minimises KL(target probabilities || policy). The searched action is played with the probability `expert_share`, and else
@@ -178,7 +179,8 @@ def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
 
     Args:
         decision: By a policy that looks ahead.
-        voted: Whether it has searched in drawn worlds. Their plans may differ, and count by the visits alone.
+        voted: Whether it has searched in several copies of the game that agree with what the player has seen (`worlds`). A plan may
+            win in one copy and not in another, so it counts by the visits alone.
     """
     values, visits = (decision.values or {}).values(), decision.visits or {}
     if decision.plan and not voted:

@@ -4,7 +4,6 @@ import gymnasium as gym
 
 from gym_text_policies import ScriptedBackend, load_policy, rollout
 from gym_text_policies.policies.action_rate import ActionRate
-from gym_text_policies.policy import environment_config
 
 
 def test_between_questions_the_last_action_is_repeated(make):
@@ -40,9 +39,3 @@ def test_predict_asks_at_the_steps_of_each_episode_without_being_told_of_its_sta
             obs, _, terminated, truncated, _ = wrapped.step(action)
             over = terminated or truncated
     assert played == [0, 0, 0, 1] * 2
-
-
-def test_the_number_of_the_step_changes_no_key(make):
-    asked_seldom = ActionRate(load_policy("scripted:turn left", make("BabyAIText-v0")), 3)
-    wrapped = environment_config(asked_seldom.wrap(make("BabyAIText-v0")))
-    assert [name for name, _ in wrapped["wrappers"]] == ["LastAction"]

@@ -4,11 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from episodes import without_seconds
-from vault import decisions, looking_ahead, prefers
+from vault import looking_ahead, prefers
 
 from gym_text.errors import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.policies.lookahead import _all_seen, unseen_drawn
+from gym_text_policies.policies.lookahead import unseen_drawn
 from gym_text_policies.policies.tree_search import METHODS
 from gym_text_policies.records import Turn
 
@@ -57,21 +57,6 @@ def test_a_model_looks_ahead_with_its_own_probabilities(tiny_model):
     first = episode.steps[0].decision
     assert dict(first.probabilities) == pytest.approx(dict(asked.steps[0].decision.probabilities), abs=1e-5)
     assert sum(first.visits.values()) == 2 and first.tokens_in > 100 * first.model_calls > 0
-
-
-def test_a_player_without_history_is_asked_once_about_states_that_look_the_same():
-    player = prefers()
-    assert [decision.model_calls for decision in decisions("Vault-v0", player, simulations=4)] == [2, 1, 0]
-    assert player.asked == 3
-
-
-def test_states_whose_arrays_differ_in_one_number_do_not_look_the_same():
-    image = np.zeros((64, 64, 3), np.uint8)
-    other = image.copy()
-    other[32, 32, 0] = 1
-    rng = np.random.default_rng(0)
-    keys = [_all_seen(Turn({"text": "", "picture": picture}, rng)) for picture in (image, image.copy(), other)]
-    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_policy_without_probabilities_searches_evenly_and_asks_no_model():

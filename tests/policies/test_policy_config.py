@@ -84,8 +84,6 @@ def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):
         ("noise", 1.5, "noise: expected a number from 0 to 1"),
         ("mode", "chose", "Did you mean 'choose'"),
         ("strategy", "zero-shot", "Did you mean 'zero_shot'"),
-        ("with_reward", "yes", "with_reward: expected True or False"),
-        ("on_invalid", 3, "on_invalid: expected a text; got 3"),
         ("model", "", "model: expected a model's name"),
         ("model", "a\0b", "model: expected a text in Unicode, without the character NUL"),
         ("think", "", "think: expected True, False, or an effort"),
