@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gym_text.errors import import_extra
+
 DRAWS = 4000
 """Bootstrap samples."""
 _CHUNK = 200
@@ -20,9 +22,7 @@ def iqm(values: Any, axis: int = -1) -> Any:
     >>> float(iqm([0, 1, 2, 3, 4, 5, 6, 100]))
     3.5
     """
-    ordered = np.sort(np.moveaxis(np.asarray(values, dtype=float), axis, -1), axis=-1)
-    cut = ordered.shape[-1] // 4
-    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+    return import_extra("scipy.stats", "bench").trim_mean(values, 0.25, axis=axis)
 
 
 def bootstrap(

@@ -18,7 +18,7 @@ from gym_text.errors import import_extra
 from gym_text_policies.files.safe_files import replacing, subfolder
 from gym_text_policies.records import Decision, Episode, Step
 from gym_text_policies.report.replay import replay
-from gym_text_policies.report.runs import Variant, read_runs
+from gym_text_policies.report.runs import read_runs
 from gym_text_policies.stored_environment import make_stored_environment
 
 HEIGHT, PANEL, MARGIN = 480, 380, 14
@@ -53,25 +53,15 @@ def film_wins(folder: Path) -> list[Path]:
             won = [summary for summary in variant.episodes if summary.won and summary.length <= _MOST_STEPS]
             for summary in sorted(won, key=lambda summary: summary.length)[:1]:
                 path = subfolder(folder, "gifs") / f"{summary.key}.gif"
-                if path.exists() or _filmed(path, variant, summary.key):
+                (episode,) = variant.stores[summary.key].episodes([summary.key])
+                make_env = functools.partial(make_stored_environment, episode.environment, render_mode="rgb_array")
+                try:
+                    if not path.exists():
+                        write_gif(path, episode, make_env, fps=2)
                     films.append(path)
+                except Exception as error:  # an environment that a record describes may raise anything
+                    _logger.warning("%s, %s: no film: %s: %s", variant.environment, variant.policy, type(error).__name__, error)
     return films
-
-
-def _filmed(path: Path, variant: Variant, key: str) -> bool:
-    """Play an episode again and film it; return whether that was possible."""
-    (episode,) = variant.stores[key].episodes([key])
-    try:
-        write_gif(
-            path,
-            episode,
-            functools.partial(make_stored_environment, episode.environment, render_mode="rgb_array"),
-            fps=2,
-        )
-    except Exception as error:  # an environment that a record describes may raise anything
-        _logger.warning("%s, %s: no film: %s: %s", variant.environment, variant.policy, type(error).__name__, error)
-        return False
-    return True
 
 
 def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], fps: int = 10) -> None:

@@ -126,17 +126,11 @@ def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:
-    """Return for each variant, by its id(), a GIF as a data URI, and the number of variants whose GIFs are all too large.
-
-    A variant shows its first GIF, or its smallest one if the first is larger than its share of the budget.
-    """
+    """Return for each variant, by its id(), its smallest GIF as a data URI, and the number of variants without room for theirs."""
     with_gifs = [variant for variant in variants if variant.gifs]
     left, gifs = _GIF_BUDGET, {}
-    for number, variant in enumerate(with_gifs):
-        share = left / (len(with_gifs) - number)
-        path = variant.gifs[0]
-        if path.stat().st_size > share:
-            path = min(variant.gifs, key=lambda path: path.stat().st_size)
+    for variant in with_gifs:
+        path = min(variant.gifs, key=lambda path: path.stat().st_size)
         if (size := path.stat().st_size) <= left:
             left -= size
             gifs[id(variant)] = "data:image/gif;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

@@ -26,17 +26,6 @@ class PairTable:
     left_out: int
     """Number of policies that are not compared."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Headings of the columns: the policies, or their numbers if there are more than six."""
-        return self.policies if len(self.policies) <= 6 else tuple(str(i) for i in range(1, len(self.policies) + 1))
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Headings of the rows: the policies, with their numbers if the columns have numbers."""
-        pairs = zip(self.policies, self.columns, strict=True)
-        return tuple(policy if column == policy else f"{column}. {policy}" for policy, column in pairs)
-
 
 def pairs_of(variants: Sequence[Variant]) -> PairTable | None:
     """Compare the best policies of an environment. Return None if there are fewer than two."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -62,10 +63,7 @@ class Runs:
     @property
     def environments(self) -> dict[str, list[Variant]]:
         """The variants of each environment."""
-        groups: dict[str, list[Variant]] = {}
-        for variant in self.variants:
-            groups.setdefault(variant.environment, []).append(variant)
-        return groups
+        return {name: list(group) for name, group in itertools.groupby(self.variants, key=lambda one: one.environment)}
 
 
 def read_runs(folders: Iterable[str | Path]) -> Runs:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,27 +39,20 @@ class Shown:
 
 def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant, Summary]]:
     """Choose episodes. They alternate between environments, then policies, then outcomes; low seeds come first."""
-    groups: dict[str, list[Variant]] = defaultdict(list)
-    for variant in variants:
-        groups[variant.environment].append(variant)
-    turns = _alternate([_alternate([_by_outcome(variant) for variant in group]) for group in groups.values()])
+    groups = itertools.groupby(variants, key=lambda variant: variant.environment)
+    turns = _alternate([_alternate([_by_outcome(variant) for variant in group]) for _, group in groups])
     return list(itertools.islice(turns, most))
 
 
 def _by_outcome(variant: Variant) -> Iterator[tuple[Variant, Summary]]:
     """Yield a variant's episodes, one of each outcome in turn."""
-    return _alternate([iter([(variant, e) for e in variant.episodes if e.outcome == outcome]) for outcome in _OUTCOMES])
+    return _alternate([(variant, one) for one in variant.episodes if one.outcome == outcome] for outcome in _OUTCOMES)
 
 
-def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
-    """Yield one value of each iterator in turn, until all iterators have ended."""
-    waiting = deque(iterators)
-    while waiting:
-        iterator = waiting.popleft()
-        for value in iterator:
-            yield value
-            waiting.append(iterator)
-            break
+def _alternate(iterables: Iterable[Iterable[_T]]) -> Iterator[_T]:
+    """Yield one value of each iterable in turn, until all have ended."""
+    for values in itertools.zip_longest(*iterables):
+        yield from (value for value in values if value is not None)
 
 
 def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
