@@ -45,8 +45,6 @@ _DTYPES = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
 """Types of pandas in which values may be missing."""
 _MOST_COUNTED = 1000
 """Most episodes that a store reads to show itself in a notebook."""
-_CHUNK = 10_000
-"""Rows of a Parquet file that are in memory at once."""
 
 
 def flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any]]:
@@ -124,14 +122,10 @@ def write_parquet(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:
     """Write the rows as Parquet, and return their number.
 
     Raises:
-        MissingDependencyError: If pyarrow is not installed.
+        MissingDependencyError: If pandas or pyarrow is not installed.
     """
-    arrow, parquet = import_extra("pyarrow", "pandas"), import_extra("pyarrow.parquet", "pandas")
-    kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS[rows].items()])
-    found, count = flat_rows(episodes, rows), 0
-    with writing(path), replacing(path) as file, parquet.ParquetWriter(file, schema) as table:
-        while chunk := list(itertools.islice(found, _CHUNK)):
-            table.write_table(arrow.Table.from_pylist(chunk, schema=schema))
-            count += len(chunk)
-    return count
+    import_extra("pyarrow", "pandas")
+    frame = data_frame(episodes, rows)
+    with writing(path), replacing(path) as file:
+        frame.to_parquet(file, index=False)
+    return len(frame)

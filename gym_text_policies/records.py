@@ -14,7 +14,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gym_text_policies.files.json_data import begun, check_json, checked, checked_list, common, difference, restored
+from gym_text_policies.files.json_data import (
+    begun,
+    check_environment,
+    check_json,
+    checked,
+    checked_decision,
+    checked_list,
+    checked_message,
+    checked_tokens,
+    common,
+    difference,
+    restored,
+)
 
 Message = dict[str, str]
 """A message of a chat: ``role`` and ``content``. A message of the model may have ``reasoning``, its thought before the answer, and
@@ -290,7 +302,7 @@ class Episode:
             decision = dict(row["decision"])
             if "messages" in decision:
                 shared, *new = checked_list("messages", decision["messages"])
-                prompt = decision["messages"] = (*begun(prompt, shared), *map(_checked_message, new))
+                prompt = decision["messages"] = (*begun(prompt, shared), *map(checked_message, new))
             else:
                 prompt = ()
             if "plan" in decision:
@@ -304,42 +316,6 @@ class Episode:
         episode = checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
         check_environment(episode.environment)
         return episode
-
-
-def checked_decision(decision: Decision) -> Decision:
-    """Return a decision; raise TypeError or ValueError if it cannot be stored."""
-    checked(decision)
-    for message in decision.messages:
-        _checked_message(message)
-    return decision
-
-
-def _checked_message(message: Any) -> Message:
-    if not (
-        isinstance(message, dict) and {"role", "content"} <= message.keys() and all(isinstance(v, str) for v in message.values())
-    ):
-        raise TypeError(f"messages: expected role and content, as texts; got {str(message)[:60]!r}")
-    return message
-
-
-def checked_tokens(tokens: Tokens) -> Tokens:
-    """Return the tokens of a decision; raise TypeError unless they are integers with log-probabilities."""
-    if len(checked(tokens).said) != len(tokens.log_probs):
-        raise TypeError("tokens: expected a log-probability for each generated token")
-    return tokens
-
-
-def check_environment(environment: Mapping[str, Any]) -> None:
-    """Raise TypeError unless the parts of an environment's record have their types; old records may have the id alone."""
-    limit, wrappers = environment.get("max_episode_steps"), checked_list("wrappers", environment.get("wrappers", []))
-    if not isinstance(environment["id"], str) or not isinstance(environment.get("module", ""), str):
-        raise TypeError("environment: expected texts as id and module")
-    if not isinstance(environment.get("kwargs", {}), dict) or not (limit is None or type(limit) is int):
-        raise TypeError("environment: expected a dict as kwargs and a whole number as max_episode_steps")
-    for wrapper in wrappers:
-        pair = checked_list("wrappers", wrapper)
-        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], dict | None):
-            raise TypeError(f"environment: expected names and arguments as wrappers; got {str(wrapper)[:60]!r}")
 
 
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:

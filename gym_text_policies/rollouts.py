@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from gym_text.errors import PolicyError, UsageError, check_int
 from gym_text.folds import MAX_SEED
+from gym_text_policies.files.json_data import checked_decision
 from gym_text_policies.game import Game, MakeEnv, is_of_episode
 from gym_text_policies.policy import Policy
-from gym_text_policies.records import Decision, Episode, checked_decision
+from gym_text_policies.records import Decision, Episode
 
 _TABLES = itertools.count()
 

@@ -189,7 +189,6 @@ class EpisodeStore(RecordStore[Episode]):
     Args:
         folder: Made if it does not exist.
         config: Settings that all episodes of the folder share; see `RunFolder`.
-        kind: The dataclass whose fields the settings are; see `RunFolder`.
 
     Raises:
         UsageError: If the folder belongs to another configuration, or a line in the middle of the file is no record.
@@ -198,8 +197,8 @@ class EpisodeStore(RecordStore[Episode]):
 
     file_name: ClassVar[str] = "episodes.jsonl"
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
-        super().__init__(RunFolder(folder, config, kind), self.file_name, Episode.from_json)
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(RunFolder(folder, config), self.file_name, Episode.from_json)
 
     def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
         """Yield the stored episodes of `keys`, or all; see `records`. ``for episode in store`` yields all, too."""

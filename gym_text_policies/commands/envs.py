@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
 
-from gym_text.errors import GymTextError, MissingDependencyError, UsageError, import_extra
+from gym_text.errors import GymTextError, MissingDependencyError, UsageError
 from gym_text.experts import experts_of, has_expert
 from gym_text.folds import FOLD_SIZE
 from gym_text.registration import SERVED
 from gym_text_policies.environments import import_module, make_environment, playable_ids
-from gym_text_policies.policies.baselines import RandomPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.stored_environment import owner_of
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
-_MORE = ("expert", "levels a fold", "valid actions", "steps/s")
+_MORE = ("expert", "levels a fold", "valid actions")
 """Columns of ``--all``, in place of the column ``expert``."""
-_SECONDS = 0.3
-"""Seconds of random actions that ``steps/s`` is measured in. A warm-up takes as long, because Java compiles code that runs
-often."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +30,7 @@ class EnvsConfig:
     of the module my_games, and my_games:Maze those whose ids contain Maze."""
     all: bool = False
     """List also Gymnasium's own environments, which DescribeObservation describes in words. Show for each environment what its
-    expert does, the number of levels of a fold, the number of valid actions at the start of level 0, and how many steps a second
-    random actions take on this machine."""
+    expert does, the number of levels of a fold, and the number of valid actions at the start of level 0."""
 
 
 def run(config: EnvsConfig) -> str:
@@ -53,7 +46,7 @@ def run(config: EnvsConfig) -> str:
         where = f"no environment of {module}" if module else "no id"
         raise UsageError(f"envs: expected a part of an id; {where} contains {part!r}. gym-text envs --all lists all that ship.")
     header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
-    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in _rows(matches, more=config.all))]
+    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in matches))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + f"\n\ngym-text play ID lets you play; arguments go into the name: {SERVED}"
@@ -76,17 +69,6 @@ def describe_space(space: gym.Space[Any]) -> str:
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
 
 
-def _rows(names: Sequence[str], *, more: bool) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of environments. A line on stderr says which one is waited for, as each is played for a second."""
-    if more:
-        waiting = import_extra("tqdm", "bench").tqdm(names, desc="Playing each for a second", unit=" environments", leave=False)
-        for name in waiting:
-            waiting.set_postfix_str(name)
-            yield _row(name, more=True)
-    else:
-        yield from (_row(name, more=False) for name in names)
-
-
 def _row(name: str, *, more: bool) -> tuple[str, ...]:
     """Return the cells of an environment. If it cannot be made, these are its id and the reason."""
     try:
@@ -106,16 +88,5 @@ def _more(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     spec, (obs, _) = text_spec(env), env.reset(seed=0)
     names = spec.names(obs)
     actions = f"{len(names)} {'listed' if 'valid_actions' in obs else 'named'}" if names else "any words"
-    env.action_space.seed(0)
-    act = RandomPolicy(spec) if spec.lists_actions else lambda obs: env.action_space.sample()
-    for _ in ("warm-up", "measured"):
-        steps, seconds = 0, 0.0
-        while seconds < _SECONDS:
-            action = act(obs)
-            began = time.perf_counter()
-            obs, _, terminated, truncated, _ = env.step(action)
-            steps, seconds = steps + 1, seconds + time.perf_counter() - began
-            if terminated or truncated:
-                obs, _ = env.reset()
     levels = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
-    return ", ".join(experts_of(env)) or "none", f"{levels:,}", actions, f"{steps / seconds:,.0f}"
+    return ", ".join(experts_of(env)) or "none", f"{levels:,}", actions

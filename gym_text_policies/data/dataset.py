@@ -16,12 +16,11 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.data.rows import Row, check_prompts
 from gym_text_policies.files.folders import replace_folder
-from gym_text_policies.files.json_data import checked
+from gym_text_policies.files.json_data import check_environment, checked
 from gym_text_policies.files.run_folders import writing
 from gym_text_policies.files.safe_files import check_folder
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.prompts.tools import called_action
-from gym_text_policies.records import check_environment
 
 ROLES = ("system", "user", "assistant")
 _OPTIONAL = ("thoughts", "tool")

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -91,10 +90,8 @@ class ProcessEngine(Engine):
                 self._begin()
 
     def close(self) -> None:
-        """End the processes. Say how much memory they took, where the system tells."""
+        """End the processes."""
         self._end()
-        if self._asked and (taken := _most_memory_of_children()):
-            _logger.info("A process took at most %.1f GB.", taken)
 
     def _begin(self) -> None:
         """Make a pool, whose processes start when they are needed, and a thread that receives what they send."""
@@ -265,16 +262,6 @@ def _levels() -> dict[str, int]:
     """Return the levels of these packages' loggers."""
     loggers = [name for name in logging.root.manager.loggerDict if name.startswith(tuple(f"{package}." for package in _PACKAGES))]
     return {name: logging.getLogger(name).getEffectiveLevel() or 1 for name in (*_PACKAGES, *loggers)}  # 0 would mean the parent's
-
-
-def _most_memory_of_children() -> float:
-    """Return the greatest memory that an ended child of this process has taken, in GB; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 1e9
 
 
 def _portable(error: Exception) -> Exception:

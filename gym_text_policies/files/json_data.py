@@ -117,6 +117,41 @@ def _fields(record: Any) -> tuple[tuple[str, Any, frozenset[type], tuple[str, ..
     return tuple(rows)
 
 
+def checked_decision(decision: _Record) -> _Record:
+    """Return a `Decision`; raise TypeError or ValueError if it cannot be stored."""
+    for message in checked(decision).messages:  # type: ignore[attr-defined]
+        checked_message(message)
+    return decision
+
+
+def checked_message(message: Any) -> dict[str, str]:
+    """Return a message of a chat; raise TypeError unless it has texts, role and content among them."""
+    is_message = isinstance(message, dict) and {"role", "content"} <= message.keys()
+    if not is_message or not all(isinstance(value, str) for value in message.values()):
+        raise TypeError(f"messages: expected role and content, as texts; got {str(message)[:60]!r}")
+    return message  # type: ignore[no-any-return]
+
+
+def checked_tokens(tokens: _Record) -> _Record:
+    """Return the `Tokens` of a decision; raise TypeError unless they are integers with log-probabilities."""
+    if len(checked(tokens).said) != len(tokens.log_probs):  # type: ignore[attr-defined]
+        raise TypeError("tokens: expected a log-probability for each generated token")
+    return tokens
+
+
+def check_environment(environment: Mapping[str, Any]) -> None:
+    """Raise TypeError unless the parts of an environment's record have their types; old records may have the id alone."""
+    limit, wrappers = environment.get("max_episode_steps"), checked_list("wrappers", environment.get("wrappers", []))
+    if not isinstance(environment["id"], str) or not isinstance(environment.get("module", ""), str):
+        raise TypeError("environment: expected texts as id and module")
+    if not isinstance(environment.get("kwargs", {}), dict) or not (limit is None or type(limit) is int):
+        raise TypeError("environment: expected a dict as kwargs and a whole number as max_episode_steps")
+    for wrapper in wrappers:
+        name, arguments = pair if len(pair := checked_list("wrappers", wrapper)) == 2 else (None, None)
+        if not isinstance(name, str) or not isinstance(arguments, dict | None):
+            raise TypeError(f"environment: expected names and arguments as wrappers; got {str(wrapper)[:60]!r}")
+
+
 def checked_list(name: str, value: Any) -> list[Any]:
     """Return a value as a list; raise TypeError if it is no list."""
     if not isinstance(value, list | tuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import logging
@@ -41,16 +40,14 @@ class RunFolder:
     Args:
         folder: Made if it does not exist.
         config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
-        kind: The dataclass whose fields the settings are.
 
     Raises:
         UsageError: If the folder belongs to another configuration; the error names the keys that differ.
         StoreError: If another process writes into the folder, or it cannot be written.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
         check_characters("folder", str(folder))
-        self._kind = kind
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
         self._is_new = False
@@ -110,13 +107,6 @@ class RunFolder:
             self.close()
             raise
 
-    def _value(self, settings: Mapping[str, Any], name: str) -> Any:
-        """Return the value of a setting. None is what it stands for, if the field's ``metadata={"unset": …}`` says that."""
-        if (value := settings.get(name)) is not None or not dataclasses.is_dataclass(self._kind):
-            return value
-        unset = next((field.metadata.get("unset") for field in dataclasses.fields(self._kind) if field.name == name), None)
-        return list(unset) if isinstance(unset, tuple) else unset
-
     def _claim(self, config: dict[str, Any]) -> None:
         """Write the folder's configuration, or compare with it."""
         path = self.path / _CONFIG
@@ -126,11 +116,10 @@ class RunFolder:
             return
         try:
             stored = json.loads(check_regular(path).read_bytes())
-            differing = sorted(key for key in config if self._value(stored, key) != self._value(config, key))
+            both = {key: (stored.get(key), config[key]) for key in sorted(config) if stored.get(key) != config[key]}
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
-        if differing:
-            both = {key: (self._value(stored, key), self._value(config, key)) for key in differing}
+        if both:
             shown = "; ".join(f"{key}: stored {before!r}, given {now!r}" for key, (before, now) in both.items())
             raise UsageError(
                 f"{self.path}: expected the configuration stored there; these keys differ: {shown}. Name another folder."

@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gym_text.user_folder import user_folder
+from gym_text_policies.files.safe_files import replacing
 
 _recalled: dict[tuple[str, str], Any] = {}
 """(kind, facts) -> value, in this process."""
@@ -52,14 +52,8 @@ def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
     with contextlib.suppress(OSError, RuntimeError, ImportError):  # no home, a full disk, no platformdirs
         path = _path(kind, text)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file, partial = tempfile.mkstemp(prefix=".", dir=path.parent)
-        try:
-            with open(file, "w", encoding="utf-8") as stream:
-                json.dump({"facts": facts, "value": value}, stream)
-            os.replace(partial, path)
-        except OSError:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            file.write(json.dumps({"facts": facts, "value": value}).encode())
 
 
 def _path(kind: str, text: str) -> Path:

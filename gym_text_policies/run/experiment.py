@@ -118,6 +118,11 @@ class RunsConfig(PlayOptions):
     verbose: bool = True
     """Whether progress is shown."""
 
+    @staticmethod
+    def of_file(nodes: Mapping[str, Node]) -> dict[str, Node]:
+        """Return a file's values under our keys in place of gym-llm's. If a value has both, the later one counts, as `--set`."""
+        return {_ALIASES.get(key, key): node for key, node in nodes.items()}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("gif_fps", self.gif_fps, 1, 50)
@@ -182,14 +187,14 @@ def parse_config(path: str | Path, changes: Mapping[str, Any] | None = None) -> 
         UsageError: If the file has mistakes; the message names file and line of each.
     """
     path = Path(path)
-    return _config(_without_aliases(read_yaml(path / FILE if path.is_dir() else path)), changes or {})
+    return _config(read_yaml(path / FILE if path.is_dir() else path), changes or {})
 
 
 def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path) -> ExperimentConfig:
     """Return the experiment of a config, nested mappings, or a file."""
     if isinstance(config, ExperimentConfig):
         return config
-    return parse_config(config) if isinstance(config, str | Path) else _config(_without_aliases(from_plain(config)), {})
+    return parse_config(config) if isinstance(config, str | Path) else _config(from_plain(config), {})
 
 
 def explain_keys() -> str:
@@ -205,28 +210,10 @@ def explain_keys() -> str:
     return "\n".join(lines)
 
 
-def _without_aliases(node: Node) -> Node:
-    """Return an experiment whose runs have our keys in place of gym-llm's. If both are given, the alias stays and is refused."""
-    if not isinstance(node.value, dict) or "experiment" not in node.value:
-        return node
-    section = node.value["experiment"]
-    if isinstance(section.value, list):
-        renamed: Any = [_renamed(part) for part in section.value]
-        return Node({**node.value, "experiment": Node(renamed, section.location)}, node.location)
-    return Node({**node.value, "experiment": _renamed(section)}, node.location)
-
-
-def _renamed(section: Node) -> Node:
-    if not isinstance(section.value, dict):
-        return section
-    names = {key: alias for key in section.value if (alias := _ALIASES.get(key)) and alias not in section.value}
-    return Node({names.get(key, key): value for key, value in section.value.items()}, section.location)
-
-
 def _config(node: Node, changes: Mapping[str, Any]) -> ExperimentConfig:
     for path, value in changes.items():
         names = path.split(".")
-        node = changed(node, _without_aliases(at(names, from_plain(value))), len(names))
+        node = changed(node, at(names, from_plain(value)), len(names))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())

@@ -114,8 +114,8 @@ class EvaluationStore(RecordStore[Evaluation]):
 
     file_name: ClassVar[str] = "evaluations.jsonl"
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
-        super().__init__(RunFolder(folder, config, kind), self.file_name, Evaluation.from_json)
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(RunFolder(folder, config), self.file_name, Evaluation.from_json)
 
     def evaluations(self) -> list[Evaluation]:
         """Return all evaluations in the order of their index."""

@@ -49,7 +49,7 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         optimiser = make_optimiser(config, evaluator, backend)
         if not config.folder:
             return _loop(config, evaluator, optimiser, None, watch)
-        with EvaluationStore(config.folder, config.identity(), SearchConfig) as store:
+        with EvaluationStore(config.folder, config.identity()) as store:
             return _loop(config, evaluator, optimiser, store, watch)
 
 

@@ -48,7 +48,7 @@ def claim(run: str, config: TrainingOptions, free: Sequence[str]) -> Iterator[No
         Stopped: After Ctrl-C.
     """
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    with RunFolder(config.folder, {"run": run, **settings}, type(config)) as folder:
+    with RunFolder(config.folder, {"run": run, **settings}) as folder:
         restore_folders(folder.path)
         try:
             yield

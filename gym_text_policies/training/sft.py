@@ -16,7 +16,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,7 +26,6 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.training.model.lora import (
-    RANK,
     add_lora,
     checkpoint_layers,
     compile_layers,
@@ -57,7 +56,7 @@ class SFTConfig(TrainingOptions):
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     folder: str = "runs/sft"
-    rank: int | None = field(default=None, metadata={"unset": RANK})
+    rank: int | None = None
     """Rank of a new adapter; by default 16. An adapter that is trained further keeps its rank: another one is refused."""
     chat_template: str = ""
     """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it. tools is the one

@@ -135,8 +135,7 @@ def test_environments_are_listed(capsys):
 def test_more_is_told_of_all_environments(capsys):
     assert cli.main(["envs", "--all", "mountaincar"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split()[-7:] == ["expert", "levels", "a", "fold", "valid", "actions", "steps/s"]
+    assert header.split()[-6:] == ["expert", "levels", "a", "fold", "valid", "actions"]
     ours = next(row for row in rows if row.startswith("MountainCarContinuousLLM-v0"))
-    assert ours.split()[-6:-1] == ["path,", "replan", "1,000,000", "5", "named"]
-    assert float(ours.split()[-1].replace(",", "")) > 0
-    assert next(row for row in rows if row.startswith("MountainCar-v0")).split()[-5:-1] == ["none", "1,000,000", "3", "named"]
+    assert ours.split()[-5:] == ["path,", "replan", "1,000,000", "5", "named"]
+    assert next(row for row in rows if row.startswith("MountainCar-v0")).split()[-4:] == ["none", "1,000,000", "3", "named"]
