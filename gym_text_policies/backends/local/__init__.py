@@ -15,7 +15,7 @@
     best_first    candidates -> the most probable one, without the probabilities of the others
     exactness     the fastest of these ways that gives the probabilities of a model's plain forward pass
     thinking      tokens -> where a thought ends, and what closes one that does not end
-    grammars      JSON schemas -> which tokens may come next
+    grammars      JSON schemas, or sequences of tokens -> which tokens may come next
     calls         a tool -> the tokens of its valid calls
     questions     a request as tokens, on its way to an answer
     smollm2       the embedded model as a folder

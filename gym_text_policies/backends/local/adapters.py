@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -116,7 +115,7 @@ def warn_other_base(name: str | Path, content: str) -> None:
 
 
 def read_adapter(name: str | Path) -> tuple[str, str]:
-    """Return the name of an adapter's base, and a digest of what the adapter changes: weights, and the template if it is new.
+    """Return the name of an adapter's base, and a digest of its configuration, weights and chat template.
 
     Args:
         name: Its folder, or ``adapters/NAME``.
@@ -151,23 +150,8 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
             f"adapter {str(folder)!r}: expected a whole {WEIGHTS}; it is cut off or damaged ({short(error)}). Make it anew."
         ) from error
     digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes())
-    template = template_of(folder)
-    if template and template != _template_of_base(base):  # trainers write a copy of the base's beside the weights
-        digest.update(template.encode())
+    digest.update(template_of(folder).encode())
     return base, digest.hexdigest()[:16]
-
-
-def _template_of_base(base: str) -> str:
-    """Return the chat template of a base that lies in a folder or in the hub's cache; empty if it has no file of its own there."""
-    from gym_text_policies.backends.local.smollm2 import smollm2_folder
-
-    folder = smollm2_folder() if base == "smollm2" else Path(base.removeprefix("hf:"))
-    path: str | Path | None = folder / TEMPLATE
-    if not folder.is_dir():
-        hub: Any = import_extra("transformers.utils.hub", "local")
-        with contextlib.suppress(OSError, ValueError):
-            path = hub.cached_file(base.removeprefix("hf:"), TEMPLATE, local_files_only=True)
-    return read_template(path) if path and Path(path).is_file() else ""
 
 
 def template_of(folder: str | Path) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.call_format import CallFormat, with_tool
@@ -17,41 +15,6 @@ from gym_text_policies.backends.local.tokens import template_tokens, tokens_arou
 
 _REMEMBERED = 4096
 """Most values whose calls' tokens are kept."""
-
-
-class OneOf:
-    """Allows one of several sequences of tokens; it has the methods of llguidance's matchers that `Sampler` calls.
-
-    Args:
-        sequences: The sequences. None of them begins with another one.
-    """
-
-    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        self._node: dict[int, Any] = {}  # token -> what may follow it
-        for sequence in sequences:
-            node = self._node
-            for token in sequence:
-                node = node.setdefault(token, {})
-
-    def compute_ff_tokens(self) -> list[int]:
-        """Return the next tokens that are the same in all sequences left."""
-
-        def forced(node: dict[int, Any]) -> Iterator[int]:
-            while len(node) == 1:
-                ((token, node),) = node.items()
-                yield token
-
-        return list(forced(self._node))
-
-    def compute_bitmask(self) -> bytes:
-        """Return a bit for each token that can be next, the lowest first."""
-        allowed = np.zeros(max(self._node) + 1, np.uint8)
-        allowed[list(self._node)] = 1
-        return np.packbits(allowed, bitorder="little").tobytes()
-
-    def consume_token(self, token: int) -> None:
-        """Go on behind a token."""
-        self._node = self._node[token]
 
 
 def call_tokens(tokenizer: Any, form: CallFormat, value: str) -> tuple[int, ...]:
@@ -98,7 +61,7 @@ class Calls:
         """
         argument = json.loads(schema)["properties"][form.argument]
         if "enum" in argument:
-            return OneOf([self._tokens(form, value) for value in argument["enum"]])
+            return self._grammars.of_sequences([self._tokens(form, value) for value in argument["enum"]])
         before, behind = form.around
         return self._grammars.of_text(before, behind, argument["maxLength"], escaped=form.is_json)
 

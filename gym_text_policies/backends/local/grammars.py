@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gym_text.errors import import_extra
@@ -42,6 +42,10 @@ class Grammars:
         """Return a new matcher of a JSON schema."""
         matchers = import_extra("llguidance", "local").LLMatcher
         return self._matcher(matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False}))
+
+    def of_sequences(self, sequences: Iterable[Sequence[int]]) -> Any:
+        """Return a new matcher of one of several sequences of tokens."""
+        return self._matcher("start: " + " | ".join(" ".join(f"<[{token}]>" for token in tokens) for tokens in sequences))
 
     def of_text(self, before: str, behind: str, longest: int, *, escaped: bool) -> Any:
         """Return a new matcher of a text of the user's between two texts of the chat template, whose markers are recognised.

@@ -41,7 +41,7 @@ class Source:
     adapter: str = ""
     """Folder of the adapter."""
     digest: str = ""
-    """SHA-256 of the adapter's configuration, weights and new chat template, 16 digits. (Its tokenizer is the base's.)"""
+    """SHA-256 of the adapter's configuration, weights and chat template, 16 digits. (Its tokenizer is the base's.)"""
     content: str = ""
     """Digest of the base's files if it is a folder: configuration, weights, tokenizer and template. See `content_of`."""
     commit: str = ""

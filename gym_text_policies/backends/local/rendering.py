@@ -6,8 +6,8 @@ import functools
 import json
 import re
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from jinja2 import TemplateError, meta, nodes
@@ -24,6 +24,9 @@ _OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, Re
 """Errors that a chat template can raise, as it is a program."""
 _THOUGHTS = ("reasoning_content", "thinking")
 """Fields, beside ``reasoning``, in which templates look for the thought before an answer."""
+
+
+_Found = TypeVar("_Found")
 
 
 class _Chats(NamedTuple):
@@ -65,10 +68,7 @@ def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None, end_of
     given, end = dict(settled[0] if arguments is None else arguments), end_of_turn or settled[1]
     source = json.dumps(tokenizer.chat_template, ensure_ascii=False)
     key = source, json.dumps(given, sort_keys=True), end
-    formats = _formats.setdefault(tokenizer, {})
-    if key not in formats:
-        formats[key] = ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, given, end)
-    return formats[key]
+    return _remembered(tokenizer, key, lambda: ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, given, end))
 
 
 def calls_of(tokenizer: Any, arguments: Mapping[str, Any], think: Think = None) -> CallFormat:
@@ -80,10 +80,7 @@ def calls_of(tokenizer: Any, arguments: Mapping[str, Any], think: Think = None) 
         think: Whether the model thinks before it calls.
     """
     chats = format_of(tokenizer, arguments)
-    formats = _call_formats.setdefault(tokenizer, {})
-    if (id(chats), think) not in formats:  # `_formats` keeps `chats`
-        formats[id(chats), think] = CallFormat(chats, think)
-    return formats[id(chats), think]
+    return _remembered(tokenizer, (id(chats), think), lambda: CallFormat(chats, think))  # `chats` is remembered, too
 
 
 def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = "") -> None:
@@ -114,8 +111,16 @@ _OF_CHATS = {"messages", "tools", "documents", "add_generation_prompt", "raise_e
 _OPTIONAL = re.compile(r"(?<![.\w])(\w+)\s*(?:\bis\s+(?:not\s+)?(?:un)?defined\b|\|\s*default\b)")
 """A variable that a template sets itself where it is not given."""
 _settings: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
-_formats: WeakKeyDictionary[Any, dict[tuple[str, str, str], ChatFormat]] = WeakKeyDictionary()
-_call_formats: WeakKeyDictionary[Any, dict[tuple[int, Think], CallFormat]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
+
+
+def _remembered(tokenizer: Any, key: Hashable, find: Callable[[], _Found]) -> _Found:
+    """Return what `find` returns; it is called once for each tokenizer and key, and its result must not refer to the tokenizer."""
+    known = _known.setdefault(tokenizer, {})
+    if key not in known:
+        known[key] = find()
+    found: _Found = known[key]
+    return found
 
 
 def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
@@ -162,17 +167,14 @@ def _calls(message: Message, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _chats(tokenizer: Any) -> _Chats:
     """Return how the template wants its chats; it is tried once for each template."""
-    template = tokenizer.chat_template
-    known = _wanted.get(tokenizer)
-    if known is None or known[0] != template:
+
+    def find() -> _Chats:
         question = PROBE[1:2]
         parts = not _writes(tokenizer, question, parts=False) and _writes(tokenizer, question, parts=True)
         # Gemma 2 refuses the role of the system, Mistral a chat that does not begin with a question
-        known = _wanted[tokenizer] = template, _Chats(parts, folds=not _writes(tokenizer, PROBE[:2], parts=parts))
-    return known[1]
+        return _Chats(parts, folds=not _writes(tokenizer, PROBE[:2], parts=parts))
 
-
-_wanted: WeakKeyDictionary[Any, tuple[Any, _Chats]] = WeakKeyDictionary()
+    return _remembered(tokenizer, ("chats", str(tokenizer.chat_template)), find)
 
 
 def _writes(tokenizer: Any, messages: Sequence[Message], *, parts: bool) -> bool:
@@ -201,12 +203,9 @@ def special_tokens(tokenizer: Any) -> set[str]:
 def written_tokens(tokenizer: Any) -> tuple[str, ...]:
     """Return the markers that the chat template spells and that are single tokens, but not flagged as special."""
     template = json.dumps(tokenizer.chat_template or "", ensure_ascii=False)  # several named templates are a dictionary
-    known = _spelled.get(tokenizer)
-    if known is None or known[0] != template:
+
+    def find() -> tuple[str, ...]:
         added = [str(token) for token in tokenizer.added_tokens_decoder.values() if not token.special]
-        known = template, tuple(token for token in added if len(token.strip()) > 1 and token in template)
-        _spelled[tokenizer] = known
-    return known[1]
+        return tuple(token for token in added if len(token.strip()) > 1 and token in template)
 
-
-_spelled: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
+    return _remembered(tokenizer, ("markers", template), find)

@@ -71,12 +71,10 @@ def smollm2_folder() -> Path:
 
 def _convert(source: Path, target: Path) -> None:
     """De-quantise the GGUF file in `source` to float32 and save it in `target`."""
-    from unittest import mock
-
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, modeling_gguf_pytorch_utils
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    with quiet(), mock.patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors):
+    with quiet():
         read = AutoModelForCausalLM.from_pretrained(source, gguf_file=_FILE, dtype=torch.float32)
         settings = read.config.to_dict()
         del settings["quantization_config"]  # transformers refuses to save a model that has it

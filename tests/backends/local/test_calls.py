@@ -12,7 +12,6 @@ from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.call_format import with_tool
-from gym_text_policies.backends.local.calls import OneOf
 from gym_text_policies.backends.local.rendering import calls_of
 from gym_text_policies.backends.local.tokens import prompt_tokens, template_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -44,16 +43,6 @@ def request(text="A wall.", names=NAMES, **more):
         del schema["properties"]["action"]["enum"]
     settings = {"max_tokens": 60, "think": False} | more
     return Request(({"role": "user", "content": text},), schema=schema, tool=tool_function(BABYAI_SPEC), **settings)
-
-
-def test_one_of_several_sequences_is_taken_token_by_token():
-    matcher = OneOf([(5, 6, 9, 1), (5, 6, 17), (5, 6, 9, 2)])
-    assert matcher.compute_ff_tokens() == [5, 6]
-    matcher.consume_token(5)
-    matcher.consume_token(6)
-    assert matcher.compute_ff_tokens() == [] and matcher.compute_bitmask() == bytes([0, 2, 2])
-    matcher.consume_token(17)
-    assert matcher.compute_ff_tokens() == []
 
 
 @BOTH
