@@ -9,8 +9,8 @@ call plays the policies that ``--models`` names, and keeps the stored figures of
 hour, a language model some hours.
 
 The official client lists the valid actions at every step. Its engine orders objects arbitrarily, so that an episode differs when it
-is played again. For the part on equality the client gets the engine with the classes that `gym_text.science_world.engine` changes,
-and lists no actions.
+is played again. For the part on equality the client gets the engine with the classes that
+`gym_text.science_world.engine_classes` changes, and lists no actions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
 from gym_text.folds import FOLDS
 from gym_text.science_world.actions import ALWAYS
-from gym_text.science_world.engine import ScienceWorldGame, check_installed, write_changed_classes
+from gym_text.science_world.engine import ScienceWorldGame, check_installed
+from gym_text.science_world.engine_classes import write_changed_classes
 from gym_text.science_world.tasks import TASKS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder

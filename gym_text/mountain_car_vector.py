@@ -22,6 +22,8 @@ LIMIT = 999
 """Most steps of an episode, as Gymnasium registers it."""
 _POWER, _GRAVITY = np.float32(0.0015), 0.0025
 _LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
+_Records = list[tuple[np.ndarray, np.ndarray]]
+"""For each step the indices of cars, and a value of each of them."""
 
 
 class Played(NamedTuple):
@@ -69,23 +71,29 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
     position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
     velocity = np.zeros(len(seeds))
     totals, lengths, won = np.zeros(len(seeds)), np.full(len(seeds), limit), np.zeros(len(seeds), dtype=bool)
-    cars, recorder = np.arange(len(seeds)), _Recorder(keep)  # the cars that still drive
+    cars = np.arange(len(seeds))  # those that still drive
+    observations: _Records = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
+    forces: _Records = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
     for step in range(limit):
         if not len(cars):
             break
         obs = np.empty((len(cars), 2), dtype=np.float32)
         obs[:, 0], obs[:, 1] = position, velocity
         force = _between(np.asarray(act(obs, cars), dtype=np.float32), -1, 1)
-        recorder.record(cars, obs, force)
+        if keep:
+            observations.append((cars, obs))
+            forces.append((cars, force))
         position, velocity, arrived = _step(position, velocity, force)
         effort = force.astype(np.float64)
         totals[cars] += arrived * 100.0 - effort * effort * 0.1
         if arrived.any():
             won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
-            recorder.record(cars[arrived], np.stack([position, velocity], axis=1)[arrived])
+            if keep:
+                observations.append((cars[arrived], np.stack([position, velocity], axis=1)[arrived]))
             cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
-    recorder.record(cars, np.stack([position, velocity], axis=1))
-    histories = zip(*recorder.by_car(len(seeds)), strict=True)
+    if keep:
+        observations.append((cars, np.stack([position, velocity], axis=1)))
+    histories = zip(_by_car(observations, len(seeds)), _by_car(forces, len(seeds)), strict=True)
     return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(histories)]
 
 
@@ -106,31 +114,7 @@ def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.asarray(np.minimum(np.maximum(values, dtype(low)), dtype(high)))
 
 
-class _Recorder:
-    """Records the observations and forces of all cars, step by step.
-
-    Args:
-        keep: Whether to record anything.
-    """
-
-    def __init__(self, keep: bool) -> None:
-        self._keep = keep
-        self._observations: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
-        self._forces: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
-
-    def record(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
-        """Record the observations of some cars and, except in the final state, their forces."""
-        if self._keep:
-            self._observations.append((cars, obs))
-            if force is not None:
-                self._forces.append((cars, force))
-
-    def by_car(self, cars: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the observations and the forces of each car."""
-        return _by_car(self._observations, cars), _by_car(self._forces, cars)
-
-
-def _by_car(records: list[tuple[np.ndarray, np.ndarray]], cars: int) -> list[np.ndarray]:
+def _by_car(records: _Records, cars: int) -> list[np.ndarray]:
     """Return the values of each car, in the order of the steps."""
     indices = np.concatenate([car_indices for car_indices, _ in records])
     values = np.concatenate([car_values for _, car_values in records])[np.argsort(indices, kind="stable")]

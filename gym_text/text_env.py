@@ -5,60 +5,22 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import logger
 
 from gym_text.copies import Replayable
+from gym_text.episode_state import Episode, Outcome, copied, draw_state, warn_of_truncation
 from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
-from gym_text.hints import EXPERTS, Expert, ExpertPath, warn_of_short_limit
+from gym_text.hints import EXPERTS, Expert, ExpertPath
 from gym_text.schemas import HasSchemas
-from gym_text.screen import Window, draw_page
+from gym_text.screen import Window
 from gym_text.spaces import checked_action
 from gym_text.spec import Observation
 
 __all__ = ["Expert", "Fold", "Outcome", "TextEnv"]
-
-
-class Outcome(NamedTuple):
-    """The result of one action in the game."""
-
-    observation: Observation
-    """The observation after the action."""
-    reward: float
-    """The reward of this step."""
-    terminated: bool
-    """Whether the game is over."""
-    truncated: bool = False
-    """Whether the game's own step limit has ended the episode. Gymnasium's ``TimeLimit`` is a wrapper and truncates by itself."""
-    success: bool = False
-    """Whether the task is done."""
-    failure: bool = False
-    """Whether the task can no longer be done."""
-    action_was_valid: bool = True
-    """Whether the game understood the action."""
-
-
-@dataclass(slots=True)
-class _Episode:
-    """The state of an episode."""
-
-    level: int
-    observation: Observation
-    """The present observation. It is a copy: a player who changes the observation that `step` returned does not change this one."""
-    path: ExpertPath
-    actions: list[Any] = field(default_factory=list)
-    score: float = 0.0
-    outcome: Outcome | None = None
-    """The outcome of the last action; None before the first action."""
-    last_action: str | None = None
-    """The name of the last action, for the picture."""
-    is_over: bool = False
-    """Whether the game, or its own step limit, has ended the episode."""
 
 
 class TextEnv(HasSchemas, Replayable):
@@ -99,7 +61,7 @@ class TextEnv(HasSchemas, Replayable):
         self.fold = fold
         self.expert = expert
         self.render_mode = render_mode
-        self.__episode: _Episode | None = None
+        self.__episode: Episode | None = None
         self.__window: Window | None = None
 
     # ---------------------------------------------------------------- for subclasses
@@ -126,29 +88,14 @@ class TextEnv(HasSchemas, Replayable):
 
     def _frame(self) -> np.ndarray:
         """Return the picture of the present state, uint8 of shape (height, width, 3): its texts and the valid actions."""
-        episode = self.__episode
-        assert episode is not None
-        obs, outcome = episode.observation, episode.outcome
-        texts = [key for key, field in self.text_spec.fields.items() if not (field.is_list or field.quantities)]
-        if "look" in texts and obs["look"] == obs["text"]:
-            texts.remove("text")  # the answer to a move or to "look around" is the look of the room
-        return draw_page(
-            [(self._frame_titles.get(key, key), obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
-            facts=f"{self.spec.id}     {self._caption()}" if self.spec else self._caption(),
-            actions=() if episode.is_over else obs.get("valid_actions", ()),
-            taken=episode.last_action,
-            refused=outcome is not None and not outcome.action_was_valid,
-            keys=self._frame_keys,
-        )
+        assert self.__episode is not None
+        facts = f"{self.spec.id}     {self._caption()}" if self.spec else self._caption()
+        return draw_state(self.__episode, self.text_spec, self._frame_titles, facts, self._frame_keys)
 
     def _caption(self) -> str:
         """Return the line of facts in a picture: the step, the score, and whether the episode was won or lost."""
-        episode = self.__episode
-        assert episode is not None
-        parts = [f"step {len(episode.actions)}", f"score {episode.score:.4g}"]
-        if episode.outcome is not None and (episode.outcome.success or episode.outcome.failure):
-            parts.append("won" if episode.outcome.success else "lost")
-        return "     ".join(parts)
+        assert self.__episode is not None
+        return self.__episode.facts()
 
     @property
     def most_at_once(self) -> int | None:
@@ -182,7 +129,8 @@ class TextEnv(HasSchemas, Replayable):
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
-        self.__warn_of_limit()
+        if self.__episode is not None and self.spec is not None:
+            warn_of_truncation(self.spec.id, self.__episode)
         self.__episode = None  # a failed start must not leave the last episode playable
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         episode = self.__begin(level)
@@ -192,7 +140,7 @@ class TextEnv(HasSchemas, Replayable):
         info |= self.__gold_action(episode)
         if self.render_mode == "human":
             self.render()
-        return _copied(episode.observation), info | self._more_info()
+        return copied(episode.observation), info | self._more_info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one action.
@@ -212,7 +160,7 @@ class TextEnv(HasSchemas, Replayable):
             self.render()
         return answer
 
-    def __play(self, episode: _Episode, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def __play(self, episode: Episode, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play a checked action; return the values of `step`."""
         if episode.path.is_followed:
             episode.path.follow(self.__name(action, episode.observation))
@@ -220,7 +168,7 @@ class TextEnv(HasSchemas, Replayable):
             episode.last_action = self.__name(action, episode.observation) or ""
         episode.actions.append(action)
         outcome = episode.outcome = self._play(action)
-        episode.observation = _copied(outcome.observation)
+        episode.observation = copied(outcome.observation)
         episode.score += outcome.reward
         episode.is_over = outcome.terminated or outcome.truncated
         info = {
@@ -260,8 +208,6 @@ class TextEnv(HasSchemas, Replayable):
         if self.__window is not None:
             self.__window.close()
         super().close()
-
-    # ---------------------------------------------------------------- copies
 
     def fork(self, *, unseen: np.random.Generator | None = None) -> Self:
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
@@ -306,12 +252,10 @@ class TextEnv(HasSchemas, Replayable):
     def _draw_unseen(self, rng: np.random.Generator) -> None:
         """Draw anew what the player has not seen in the running episode, if the environment can do that."""
 
-    # ---------------------------------------------------------------- details
-
-    def __begin(self, level: int) -> _Episode:
+    def __begin(self, level: int) -> Episode:
         """Begin the episode of a level."""
         path = ExpertPath(self._plan(level) if self.expert != "off" else None)
-        self.__episode = _Episode(level, _copied(self._start(level)), path)
+        self.__episode = Episode(level, copied(self._start(level)), path)
         return self.__episode
 
     def _episode_so_far(self) -> tuple[int, Sequence[Any]] | None:
@@ -323,7 +267,7 @@ class TextEnv(HasSchemas, Replayable):
         for action in actions:
             self.__play(episode, action)
 
-    def _running_episode(self, caller: str) -> _Episode:
+    def _running_episode(self, caller: str) -> Episode:
         """Return the running episode, or raise `StepOrderError`."""
         if self.__episode is None:
             raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
@@ -341,16 +285,7 @@ class TextEnv(HasSchemas, Replayable):
             return None
         return self.text_spec.decode(action, obs)
 
-    def __warn_of_limit(self) -> None:
-        """Warn if the registered step limit has truncated the last episode, and the expert's path is longer than that limit.
-
-        Gymnasium does not tell an environment about the ``TimeLimit`` around it. Only a truncated episode shows that limit.
-        """
-        episode, registered = self.__episode, gym.registry.get(self.spec.id) if self.spec else None
-        if episode and registered and not episode.is_over and len(episode.actions) == registered.max_episode_steps:
-            warn_of_short_limit(registered.id, len(episode.path), registered.max_episode_steps)
-
-    def __gold_action(self, episode: _Episode) -> dict[str, Any]:
+    def __gold_action(self, episode: Episode) -> dict[str, Any]:
         """Return the expert's entries of ``info`` in the present state."""
         name = self._hint() if self.expert == "replan" else episode.path.next_action
         if name is None:
@@ -361,12 +296,3 @@ class TextEnv(HasSchemas, Replayable):
     def _steps_left(self) -> int | None:
         """Return the number of steps left in the expert's plan, or None if the expert has no whole plan."""
         return self.__episode.path.steps_left if self.expert == "path" and self.__episode is not None else None
-
-
-def _copied(obs: Observation) -> Observation:
-    """Return a copy of an observation that shares no array with it."""
-    copy = dict(obs)
-    for key, value in obs.items():
-        if isinstance(value, np.ndarray):
-            copy[key] = value.copy()
-    return copy

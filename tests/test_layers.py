@@ -27,7 +27,7 @@ LAYERS = {
             "registration",
         ),
         ("folds", "hints", "copies", "schemas"),
-        ("mountain_car_vector",),
+        ("mountain_car_vector", "episode_state"),
         ("text_env",),
         ("experts", "index_actions", "opponents"),
         ("java_games",),

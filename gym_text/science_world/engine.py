@@ -2,13 +2,8 @@
 
 The engine is the Scala program in the ``scienceworld`` wheel (https://github.com/allenai/ScienceWorld); it runs inside this
 process, in the JVM that `gym_text.java.jvm` starts. A separate class loader loads it, as its version of Scala is not that of
-TextWorldExpress.
-
-In the engine as it ships, an episode depends on more than its task and variation, for two reasons. The engine iterates over sets of
-objects in the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws by
-which of its names a thing is listed. Therefore a few classes are changed when they are loaded: an object's hash code is its number,
-and a second generator draws names and the expert's random steps. The engine's global state, such as the next object's number, is
-replaced by the game's own whenever another game plays.
+TextWorldExpress. `gym_text.science_world.engine_classes` says which classes are changed, and why. The engine's global state, such
+as the next object's number, is replaced by the game's own whenever another game plays.
 """
 
 from __future__ import annotations
@@ -16,27 +11,18 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
 from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, numbers, start, strings
 from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
-from gym_text.science_world.class_files import with_class, with_hash_code
+from gym_text.science_world.engine_classes import OBJECT, EngineClasses
 from gym_text.science_world.tasks import is_electrical
 
 EXTRA = "scienceworld"
 """The extra of pip that installs the engine and what it needs."""
-_OBJECT = "scienceworld/struct/EnvObject"
-_RANDOM, _CHOICE = "scala/util/Random$", "scala/util/Choice$"
-_CHOOSING = (
-    *("scienceworld/input/InputParser$", "scienceworld/goldagent/PathFinder$"),
-    *(f"scienceworld/tasks/specifictasks/Task{name}" for name in ("MendelianGenetics1", "MendelianGenetics2", "GrowPlant")),
-)
-"""Classes that draw names, or the expert's random steps."""
 _UNUSABLE = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
 """Classes of the objects that an agent cannot use: places, doors, the agent itself, the air."""
 _COMMANDS = ("help", "objects", "task")
@@ -53,32 +39,12 @@ def check_installed() -> Path:
     return engine_jar("scienceworld", "scienceworld.jar", EXTRA)
 
 
-def write_changed_classes(jar: Path, folder: Path) -> None:
-    """Write the changed classes into a folder; the class loader reads it before the engine's jar."""
-    with zipfile.ZipFile(jar) as classes:
-        files = {name: classes.read(f"{name}.class") for name in (_OBJECT, _RANDOM, *_CHOOSING)}
-    changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
-    changed[_CHOICE] = with_class(files[_RANDOM], _RANDOM, _CHOICE)
-    changed[_OBJECT] = with_hash_code(files[_OBJECT], "uuid")
-    for name, data in changed.items():
-        path = folder / f"{name}.class"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-class _Engine:
-    """The engine's classes, and their global state."""
+class _Engine(EngineClasses):
+    """The engine's global state, and the classes that playing needs."""
 
     def __init__(self) -> None:
-        self.jar = check_installed()
         start()
-        self.jpype = import_extra("jpype", EXTRA)
-        with TemporaryDirectory() as folder:
-            write_changed_classes(self.jar, Path(folder))
-            self._loader = self._new_loader(Path(folder), self.jar)
-            for name in (_OBJECT, _CHOICE, *_CHOOSING):
-                self._load(name, initialise=False)
-        self._load_without_output()
+        super().__init__(check_installed(), import_extra("jpype", EXTRA))
         types = self.module("util/UniqueTypeID")
         self._setter("util/UniqueTypeID$", "FILENAME_IDS")(types, os.devnull)  # else the engine would write a useless table
         self.interface = self.of("scienceworld/runtime/pythonapi/PythonInterface")
@@ -96,46 +62,12 @@ class _Engine:
         self.Terminal, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
         self.unusable_classes = tuple(self.of(f"scienceworld/objects/{name}") for name in _UNUSABLE)
         self.Place = self.unusable_classes[0]
-        self._thing = self.of(_OBJECT).class_
+        self._thing = self.of(OBJECT).class_
         arrays = self.jpype.JClass("java.lang.reflect.Array")
         self._new_array, self._set_in_array = arrays.newInstance, arrays.set
         self._no_names = self.module("scala/collection/immutable/Map").empty()
         self._pair = self.of("scala/Tuple2")
         self._arrays = self.jpype.JClass("java.util.Arrays")
-
-    def _new_loader(self, *sources: Path) -> Any:
-        """Return a class loader that searches folders and jars in the given order."""
-        java = self.jpype.JClass
-        urls = [java("java.io.File")(str(source)).toURI().toURL() for source in sources]
-        return java("java.net.URLClassLoader")(urls, java("java.lang.ClassLoader").getPlatformClassLoader())
-
-    def _load(self, name: str, *, initialise: bool = True) -> Any:
-        return self.jpype.JClass("java.lang.Class").forName(name.replace("/", "."), initialise, self._loader)
-
-    def _load_without_output(self) -> None:
-        """Load Scala's console while Java discards its output: the console keeps that stream, and the engine prints to it."""
-        java = self.jpype.JClass
-        system = java("java.lang.System")
-        output = system.out
-        system.setOut(java("java.io.PrintStream")(java("java.io.OutputStream").nullOutputStream()))
-        try:
-            self._load("scala/Console$")
-        finally:
-            system.setOut(output)
-
-    def _setter(self, name: str, field: str) -> Any:
-        """Return a function of object and value that sets a private field of a class."""
-        declared = self._load(name).getDeclaredField(field)
-        declared.setAccessible(True)
-        return declared.set
-
-    def of(self, name: str) -> Any:
-        """Return a class of the engine, named as ``package/Name``."""
-        return self.jpype.JClass(name.replace("/", "."), loader=self._loader)
-
-    def module(self, name: str) -> Any:
-        """Return Scala's singleton object of a name."""
-        return getattr(self.of(f"{name}$"), "MODULE$")
 
     def play(self, game: ScienceWorldGame) -> None:
         """Let a game play: the engine's global state becomes the game's. The caller holds the lock."""

@@ -75,7 +75,7 @@ class ScienceWorldEnv(JavaGameEnv):
     Ten places with some 200 things, a physics of heat, electricity, plants, animals and chemistry, and 30 tasks in 7,207
     variations, by Wang, Jansen, Côté and Ammanabrolu (https://arxiv.org/abs/2203.07540). The engine runs inside this process.
     Unlike with the official client, an episode depends on its task, variation and actions alone: see
-    `gym_text.science_world.engine`.
+    `gym_text.science_world.engine_classes`.
 
     ## Action Space
 

