@@ -173,7 +173,7 @@ def main() -> None:
         model=AutoModelForCausalLM.from_pretrained(args.start),
         args=settings(args),
         processing_class=AutoTokenizer.from_pretrained(args.start),
-        train_dataset=trl_dataset("BabyAIText-v0", "train", seeds, task=args.task),
+        train_dataset=trl_dataset(f"BabyAIText-v0?task={args.task}", "train", seeds),
         peft_config=LoraConfig(r=args.rank, lora_alpha=2 * args.rank, target_modules="all-linear", task_type="CAUSAL_LM"),
         rollout_func=watch.play,
         reward_funcs=episode_reward,

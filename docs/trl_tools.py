@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import trl
 from datasets import Dataset
@@ -31,8 +30,9 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment, trl_record
+from gym_text_policies.environments import environment_maker
 
-LEVELS: dict[str, Any] = {"environment": "BabyAIText-v0", "task": "goto", "strategy": "tool_short"}
+LEVELS: dict[str, Any] = {"environment": "BabyAIText-v0?task=goto", "strategy": "tool_short"}
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
 """A chat template with tools, for models whose own has none."""
 
@@ -90,7 +90,7 @@ def expert_chats(environment: type[Any], levels: Any) -> Iterator[dict[str, Any]
     """Yield the expert's episode on each level, as the chat and the tools that TRL shows the model in GRPO."""
     game = environment()
     tools = [get_json_schema(game.act)]
-    with gym.make(LEVELS["environment"], task=LEVELS["task"], fold="train") as env:
+    with environment_maker(LEVELS["environment"], fold="train")() as env:
         for row in levels:
             system, user = ({"role": message["role"], "content": message["content"]} for message in row["prompt"])
             chat: list[dict[str, Any]] = [system, {**user, "content": user["content"] + game.reset(**row)}]
@@ -166,7 +166,8 @@ def main() -> None:
     first = 1000 + 100_000 * args.seed
     seeds = range(first, first + args.expert_levels + args.steps * args.levels)
     levels = trl_dataset(fold="train", seeds=seeds, **LEVELS)
-    environment = trl_environment(**LEVELS, max_episode_steps=args.max_episode_steps)
+    name = f"{LEVELS['environment']}&max_episode_steps={args.max_episode_steps}"
+    environment = trl_environment(name, strategy=LEVELS["strategy"])
     learn_from_expert(args, environment, levels.select(range(args.expert_levels)))
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder / "start"),

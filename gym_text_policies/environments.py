@@ -82,14 +82,14 @@ def environment_name(environment: Mapping[str, Any]) -> str:
     return f"{environment['id']}?{arguments}" if arguments else str(environment["id"])
 
 
-def levels_of(environment: str, arguments: Mapping[str, Any] | None = None) -> str:
+def levels_of(environment: str) -> str:
     """Return the name of an environment's levels: with its arguments, but without those that do not change the levels.
 
-    >>> levels_of("BabyAIText-v0?max_episode_steps=9", {"task": "goto"})
+    >>> levels_of("BabyAIText-v0?max_episode_steps=9&task=goto")
     'BabyAIText-v0?task=goto'
     """
-    env_id, given = parse_environment(environment)
-    return environment_name({"id": env_id, "kwargs": _of_levels({**(arguments or {}), **given})})
+    env_id, arguments = parse_environment(environment)
+    return environment_name({"id": env_id, "kwargs": _of_levels(arguments)})
 
 
 def level_id(environment: str | Mapping[str, Any], fold: str | None, seed: int) -> str:

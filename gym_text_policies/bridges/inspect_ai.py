@@ -53,32 +53,29 @@ def levels(
     first_seed: int = 0,
     mode: str = "text",
     strategy: str | None = None,
-    max_steps: int | None = None,
     max_unusable: int = MOST_UNUSABLE,
 ) -> Task:
     """Play levels of one environment; each level is a sample.
 
     Args:
-        environment: A registered id, with keyword arguments after a question mark.
+        environment: A registered id, with keyword arguments after a question mark; ``max_episode_steps`` is the step limit.
         fold: The split: train, dev or test. No level is in two folds.
         episodes: Number of levels. Their seeds are `first_seed`, `first_seed` + 1, ...
         first_seed: Seed of the first level.
         mode: How the model answers: text (in words), or tool (by a call of the tool ``act``).
         strategy: The prompts' template: a strategy that shows no examples, or the path of a ``.jinja`` file. By default it is
             ``chat`` in mode text, and ``tool`` in mode tool.
-        max_steps: Steps after which an episode is truncated; None: the environment's own limit.
         max_unusable: Unusable answers in a row after which an episode is truncated. Such an answer costs no step.
     """
     check_choice("fold", fold, FOLDS)
     check_no_fold("environment", [environment], fold)
     check_int("episodes", episodes, 1, MAX_SEED)
     check_int("first_seed", first_seed, 0, MAX_SEED)
-    limit = {} if max_steps is None else {"max_episode_steps": check_int("max_steps", max_steps, 1, MAX_SEED)}
-    environment_maker(environment, **fold_arguments(environment, fold), **limit)
+    environment_maker(environment, **fold_arguments(environment, fold))
     seeds = range(first_seed, first_seed + episodes)
     return _task(
         [_sample(environment, fold, seed, environment) for seed in seeds],
-        player(mode, strategy, max_unusable, max_steps),
+        player(mode, strategy, max_unusable),
         [mean(), stderr()],
         mode,
     )
@@ -136,19 +133,16 @@ def _task(samples: Iterable[Sample], player: Solver, metrics: list[Metric], mode
 
 @solver
 @_of_package
-def player(
-    mode: str = "text", strategy: str | None = None, max_unusable: int = MOST_UNUSABLE, max_steps: int | None = None
-) -> Solver:
+def player(mode: str = "text", strategy: str | None = None, max_unusable: int = MOST_UNUSABLE) -> Solver:
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
     prompt_of(strategy, calls=mode == "tool")
     UnusableCount(max_unusable)  # what is wrong is told before anything is played
-    limit = {} if max_steps is None else {"max_episode_steps": max_steps}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
-        make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]), **limit)
+        make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]))
         game = Conversation(make_env, strategy, max_unusable=max_unusable, calls=mode == "tool")
         try:
             await run_sync(game.begin, level["seed"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 
@@ -33,12 +33,7 @@ from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import learner_of, policy_of, prompt_record
-from gym_text_policies.environments import (
-    check_no_fold,
-    environment_maker,
-    fold_arguments,
-    levels_of,
-)
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import PolicyConfig
@@ -49,37 +44,37 @@ from gym_text_policies.prompts.tools import tool_docstring
 _logger = logging.getLogger(__name__)
 
 
-def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> type[TRLEnvironment]:
+def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY) -> type[TRLEnvironment]:
     """Return a class for TRL's `environment_factory`. TRL makes its instances without arguments.
 
     Args:
-        environment: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
+        environment: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows, with arguments
+            as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes from the row.
         strategy: The messages' template, the same as in `trl_dataset`: ``tool``, or ``tool_short``, which tells after the first
             observation only what has changed.
-        arguments: Keyword arguments of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold comes from the row.
 
     Raises:
-        UsageError: If there is no such environment or strategy, or `arguments` has a fold.
+        UsageError: If there is no such environment or strategy, or its name has a fold.
     """
     check_choice("strategy", strategy, TOOL_STRATEGIES)
-    with _make(environment, "train", arguments) as env:
+    with _make(environment, "train") as env:
         spec: TextSpec = text_spec(env)
 
     class Environment(TRLEnvironment):
-        _id, _arguments = environment, arguments
+        _id = environment
         asked = dataclasses.replace(TRLEnvironment.asked, strategy=strategy)
 
         def act(self, action: str) -> str:
             return self._act(action)
 
     Environment.act.__doc__ = tool_docstring(spec)
-    env_id, _, task = levels_of(environment, arguments).partition("?")
+    env_id, _, task = levels_of(environment).partition("?")
     name = "_".join(filter(None, re.split(r"\W+", f"{env_id.partition('-')[0]} {task}")))  # as in BabyAIText_task_goto
     Environment.__name__ = Environment.__qualname__ = name  # TRL names the reward after the class
     return Environment
 
 
-def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> Any:
+def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY) -> Any:
     """Return a `datasets.Dataset` with a row for each level: ``prompt``, ``id``, ``environment``, ``fold``, ``seed``, ``strategy``.
 
     The prompt describes the game; `TRLEnvironment.reset` adds the level's goal and first observation. Each message also has the
@@ -91,7 +86,6 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
         fold: ``train``, ``dev`` or ``test``.
         seeds: Seeds of the levels.
         strategy: See `trl_environment`.
-        arguments: Keyword arguments of `gym.make`.
 
     Raises:
         UsageError: If there is no such environment, fold or strategy, or a seed is not a whole number from 0 on.
@@ -100,10 +94,10 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
     datasets = import_extra("datasets", "trl")
     check_choice("fold", fold, FOLDS)
     check_choice("strategy", strategy, TOOL_STRATEGIES)
-    with contextlib.closing(Conversation(lambda: _make(environment, fold, arguments), strategy, calls=True)) as game:
+    with contextlib.closing(Conversation(lambda: _make(environment, fold), strategy, calls=True)) as game:
         game.begin(0)
         system, _ = game.messages()
-    rows, name = [], levels_of(environment, arguments)
+    rows, name = [], levels_of(environment)
     for seed in seeds:
         row = level_row(name, fold, check_int("seed", seed, 0, MAX_SEED))
         level = {key: row[key] for key in ("environment", "fold", "seed")}
@@ -160,29 +154,27 @@ class _Picklable(type):
     """The type of the classes of `trl_environment`, which TRL's `AsyncGRPOTrainer` sends to another process."""
 
 
-def _remade(environment: Any) -> str | tuple[Any, ...]:
+def _factory_of(environment: Any) -> str | tuple[Any, ...]:
     """Return how a class is made in another process."""
     if not environment._id:
         return "TRLEnvironment"
-    made = functools.partial(trl_environment, strategy=environment.asked.strategy, **environment._arguments)
-    return made, (environment._id,)
+    return functools.partial(trl_environment, strategy=environment.asked.strategy), (environment._id,)
 
 
-copyreg.pickle(_Picklable, _remade)
+copyreg.pickle(_Picklable, _factory_of)
 
 
 class TRLEnvironment(metaclass=_Picklable):
     """An environment with the methods that TRL calls. `trl_environment` makes subclasses, which have the tool `act`."""
 
     _id = ""
-    _arguments: ClassVar[dict[str, Any]] = {}
-    _told_of_cuts = False
+    _has_warned_of_cuts = False
     asked = PolicyConfig("trl", mode="tool", strategy=TOOL_STRATEGY, history="all", with_reward=False, own_words=True)
     """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
         self._fold: Fold = "train"
-        self._game = Conversation(lambda: _make(self._id, self._fold, self._arguments), str(self.asked.strategy), calls=True)
+        self._game = Conversation(lambda: _make(self._id, self._fold), str(self.asked.strategy), calls=True)
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
@@ -199,19 +191,19 @@ class TRLEnvironment(metaclass=_Picklable):
         if seed is None:
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
         check_choice("fold", fold, FOLDS)
-        check_row(row, environment=levels_of(self._id, self._arguments), strategy=str(self.asked.strategy))
+        check_row(row, environment=levels_of(self._id), strategy=str(self.asked.strategy))
         if fold != self._fold:
             self._game.close()
             self._fold = fold
-        return self._told(self._game.begin, int(seed))
+        return self._reply(self._game.begin, int(seed))
 
     def get_reward(self) -> float | None:
         """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None.
 
         If the episode has begun and is not over, this is logged, once.
         """
-        if self.steps and not self.over and not type(self)._told_of_cuts:
-            type(self)._told_of_cuts = True
+        if self.steps and not self.over and not type(self)._has_warned_of_cuts:
+            type(self)._has_warned_of_cuts = True
             _logger.warning(
                 "%s: an episode was not over when its reward was asked for, after %d steps. If the model went on calling the tool, "
                 "raise GRPOConfig's max_completion_length, which counts what the tool returns too, or max_tool_calling_iterations.",
@@ -237,9 +229,9 @@ class TRLEnvironment(metaclass=_Picklable):
         """Play an action by its name, and return the text that the model reads next."""
         if self.over:
             return "The game is over. Do not act any more."
-        return self._told(self._game.play, "" if action is None else str(action))
+        return self._reply(self._game.play, "" if action is None else str(action))
 
-    def _told(self, play: Callable[[Any], str], what: Any) -> str:
+    def _reply(self, play: Callable[[Any], str], what: Any) -> str:
         """Return the text that the model reads next. An error of the environment ends only this episode."""
         try:
             return play(what)
@@ -250,9 +242,7 @@ class TRLEnvironment(metaclass=_Picklable):
             return f"The game is over: {error}"
 
 
-def _make(environment: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
+def _make(environment: str, fold: Fold) -> gym.Env[Any, Any]:
     """Make an environment of a fold."""
-    if "fold" in arguments:
-        raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
     check_no_fold("environment", [environment], "rows'")
-    return environment_maker(environment, **fold_arguments(environment, fold) | arguments)()
+    return environment_maker(environment, **fold_arguments(environment, fold))()

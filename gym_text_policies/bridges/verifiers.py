@@ -33,15 +33,13 @@ class LevelsConfig(vf.TasksetConfig):
     """Which levels are played, and how; ``--env.taskset.NAME`` on the command line."""
 
     environment: str = SERVED
-    """A registered id, with keyword arguments after a question mark."""
+    """A registered id, with keyword arguments after a question mark; ``max_episode_steps`` is the step limit."""
     fold: Literal["train", "dev", "test"] = "train"
     """The split. No level is in two folds."""
     levels: int = Field(100, ge=1)
     """Number of levels. Their seeds are `first_seed`, `first_seed` + 1, ..."""
     first_seed: int = Field(0, ge=0)
     """Seed of the first level."""
-    max_steps: int | None = Field(None, ge=1)
-    """Steps after which an episode is truncated; None: the environment's own limit."""
     max_unusable: int = Field(MOST_UNUSABLE, ge=1)
     """Unusable answers in a row after which an episode is truncated. Such an answer costs no step."""
     strategy: str = "chat"
@@ -68,8 +66,7 @@ class LevelsConfig(vf.TasksetConfig):
             UsageError: If there is no such environment, or it does not take the arguments or the fold.
         """
         check_no_fold("environment", [self.environment], self.fold)
-        limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
-        return environment_maker(self.environment, **fold_arguments(self.environment, self.fold), **limit)
+        return environment_maker(self.environment, **fold_arguments(self.environment, self.fold))
 
 
 class LevelData(vf.TaskData):

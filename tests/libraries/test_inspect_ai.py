@@ -119,7 +119,7 @@ def test_only_one_call_of_the_tool_plays(tmp_path):
 
 def test_a_game_begins_and_is_played_outside_of_the_thread_of_inspects_event_loop(tmp_path):
     threads.clear()
-    played(tmp_path, "levels", environment="Noting-v0?task=goto", episodes=1, script=["turn left"], max_steps=3)
+    played(tmp_path, "levels", environment="Noting-v0?task=goto&max_episode_steps=3", episodes=1, script=["turn left"])
     assert threads and threading.get_ident() not in threads
 
 

@@ -26,10 +26,7 @@ from openenv.validation.runtime.contracts import load_runtime_plan
 from typer.testing import CliRunner
 from websockets.sync.client import connect
 
-from gym_text.errors import StepOrderError
-from gym_text_policies import load_policy, rollout
-from gym_text_policies.answers import MOST_UNUSABLE
-from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, ServedGame, TextAction, create_app
+from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, create_app
 from gym_text_policies.bridges.serving import serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
@@ -137,49 +134,12 @@ def test_the_expert_wins_over_the_wire(name):
             game.step(info["gold_path"][0])
 
 
-def session_of(name):
-    """Return a session of an environment, without a server."""
-    make = environment_maker(name)
-    with make() as env:
-        spec = env.get_wrapper_attr("text_spec")
-    return GymTextEnvironment(ServedGame(lambda split: make(), (), name, spec, 1000))
-
-
-def test_numbers_travel_as_records_store_them():
-    session, name = session_of("MountainCarContinuousLLM-v0"), "MountainCarContinuousLLM-v0"
-    make = environment_maker(name, max_episode_steps=1)
-    (episode,) = rollout(make, load_policy("random", make()), [3])
-    told, stored = session.reset(seed=3), episode.steps[0].observation
-    assert {**told.fields, "text": told.text, "goal": told.goal} == {**stored, "goal": told.goal}
-    session.close()
-
-
-@pytest.mark.parametrize("name", [GOTO, "CookingWorldText-v0", "MountainCarContinuousLLM-v0"])
-def test_a_name_that_is_no_action_is_told_and_several_in_a_row_end_the_episode(name):
-    session = session_of(name)
-    first = observation = session.reset(seed=0)
-    for place, words in enumerate([*[NONSENSE] * (MOST_UNUSABLE - 1), None, *[NONSENSE] * MOST_UNUSABLE]):
-        if words is None:
-            observation = session.step(TextAction(action=first.valid_actions[0]))
-            assert not observation.error
-            continue
-        result = session.step(TextAction(action=words))
-        assert (result.action_was_valid, result.reward, result.text) == (False, 0, observation.text)
-        assert first.valid_actions[0] in result.error and result.done == (place == 2 * MOST_UNUSABLE - 1) == result.truncated
-    assert not result.success
-    with pytest.raises(StepOrderError, match="this one has ended"):
-        session.step(TextAction(action=first.valid_actions[0]))
-    session.close()
-
-
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
         ("step", "Invalid JSON"),
         ({"type": "stpe", "data": {"action": "drop"}}, "Unknown message type"),
-        ({"type": "step", "data": {"action": 3}}, "Invalid message"),
         ({"type": "reset", "data": {"sed": 1}}, "Did you mean 'seed'?"),
-        ({"type": "reset", "data": {"seed": -1}}, "expected an integer from 0"),
         ({"type": "reset", "data": {"split": "tests"}}, "Did you mean 'test'?"),
         ({"type": "reset", "data": {"split": "test", "index": 1_000_000}}, "index: expected an integer from 0 to 999999"),
         ({"type": "reset", "data": {"index": 1}}, "expected a split beside it"),
@@ -210,26 +170,6 @@ def test_one_session_too_many_is_refused_and_a_client_that_vanishes_makes_room()
                     return
             time.sleep(0.1)
         pytest.fail("the session was not closed")
-
-
-def test_a_game_is_closed_when_its_client_is_gone():
-    closed = []
-
-    class Noted(gym.Wrapper):
-        def close(self):
-            closed.append(self)
-            super().close()
-
-    app = create_app(lambda split: Noted(environment_maker(GOTO)()))
-    with serving(app) as url:
-        closed.clear()  # the one that was asked for its words
-        with player(url) as game:
-            game.reset(seed=0)
-            assert not closed
-        end = time.monotonic() + 60
-        while not closed and time.monotonic() < end:
-            time.sleep(0.05)
-    assert len(closed) == 1
 
 
 def test_http_keeps_no_episode_and_says_so(goto):
@@ -325,51 +265,6 @@ def test_the_command_serves_until_it_is_told_to_end(how):
                 assert second.returncode == 1 and "in use" in second.stderr
             process.send_signal(how)
         assert process.wait(timeout=60) == 130
-
-
-class Breaking(gym.Wrapper):
-    """Breaks at its second step, or gives a reward there that is no number, and after that at every step and reset."""
-
-    def __init__(self, env, broken):
-        super().__init__(env)
-        self.count, self.broken, self.closed = 0, broken, False
-
-    def reset(self, **arguments):
-        if self.count > 1:
-            raise RuntimeError("still broken")
-        return self.env.reset(**arguments)
-
-    def step(self, action):
-        self.count += 1
-        if self.count > 1 and self.broken == "raises":
-            raise RuntimeError("the reward is lost")
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, float("nan") if self.count > 1 else reward, terminated, truncated, info
-
-    def close(self):
-        self.closed = True
-        if self.count > 1:
-            raise RuntimeError("still broken")
-
-
-@pytest.mark.parametrize("broken", ["raises", "is no number"])
-def test_a_game_that_breaks_is_an_error_ends_the_episode_and_is_made_anew(broken):
-    make, made = environment_maker(GOTO), []
-
-    def breaking(split):
-        made.append(Breaking(make(), broken))
-        return made[-1]
-
-    with serving(create_app(breaking, splits=())) as url, player(url) as client:
-        for number in (1, 2):
-            client.reset(seed=0)
-            assert client.step("turn left").reward == 0
-            with pytest.raises(RuntimeError, match="reward"):
-                client.step("turn left")
-            assert client.state().done and len(made) == number + 1, "the first is asked for its words"
-            assert made[-1].closed
-            with pytest.raises(RuntimeError, match="this one has ended"):
-                client.step("turn left")
 
 
 class WithoutScore(gym.Wrapper):

@@ -38,7 +38,7 @@ def rollout_trainer(tiny_model, config):
         model=model,
         args=config(temperature=1.5, learning_rate=1e-3),
         processing_class=tokenizer,
-        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        train_dataset=trl_dataset("BabyAIText-v0?task=goto", "train", range(2)),
         peft_config=lora(),
         rollout_func=trl_rollout(GOTO, max_tokens=4),
         reward_funcs=[episode_reward, length_reward],
@@ -189,7 +189,7 @@ def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template
         model=model,
         args=config(temperature=1.5, chat_template_kwargs=arguments),
         processing_class=tokenizer,
-        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        train_dataset=trl_dataset("BabyAIText-v0?task=goto", "train", range(2)),
         rollout_func=trl_rollout(GOTO, max_tokens=4, **asked),
         reward_funcs=episode_reward,
     )

@@ -186,6 +186,6 @@ def test_a_model_that_has_learnt_from_rows_is_measured_with_their_prompts(tiny_m
     first = list(episode.steps[0].decision.tokens.prompt)
     assert first in [ids[: len(first)] for ids in learnt], "the prompt of the training, token by token"
     trl_record(
-        tmp_path / "model", trl_environment("BabyAIText-v0", task="goto"), trainer
+        tmp_path / "model", trl_environment("BabyAIText-v0?task=goto"), trainer
     )  # an SFTConfig has no arguments of a template
     assert settings_of(str(tmp_path / "model"))["mode"] == "tool"

@@ -121,7 +121,7 @@ def trainer_of(tmp_path):
             model=AutoModelForCausalLM.from_pretrained(folder),
             args=GRPOConfig(output_dir=str(tmp_path), **(sizes | quiet | cpu | settings)),
             processing_class=tokenizer,
-            train_dataset=trl_dataset("BabyAIText-v0", "train", range(4), task="goto"),
+            train_dataset=trl_dataset("BabyAIText-v0?task=goto", "train", range(4)),
             peft_config=LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]),
             rollout_func=play or trl_rollout(GOTO, max_tokens=4),
             reward_funcs=[episode_reward, lambda completion_ids, **_: [float(sum(ids) % 1009) for ids in completion_ids]],
@@ -282,7 +282,9 @@ def test_the_script_of_the_docs_learns_the_experts_calls_and_then_by_tools(tiny_
     environment, levels = trl_environment(**script["LEVELS"]), trl_dataset(fold="train", seeds=[7], **script["LEVELS"])
     (chat,) = script["expert_chats"](environment, levels)
     assert chat["messages"][-1]["content"].endswith("The game is over: you have done the task.")
-    (cut,) = script["expert_chats"](trl_environment(**script["LEVELS"], max_episode_steps=2), levels)
+    (cut,) = script["expert_chats"](
+        trl_environment(f"{script['LEVELS']['environment']}&max_episode_steps=2", strategy="tool_short"), levels
+    )
     assert cut["messages"][:-1] == chat["messages"][:5] and len(chat["messages"]) > 6, "no call follows the end"
     assert cut["messages"][-1]["content"].endswith("The game is over: you have not done the task.")
     game = environment()
