@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import operator
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
-from gym_text.errors import PolicyError, UsageError, check_options
+from gym_text.errors import PolicyError, UsageError, check_options, unknown_choice
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.backends.providers.answer_checks import check_answer
@@ -32,31 +32,60 @@ def is_there(name: str) -> bool:
     return find_spec(name.partition(":")[0].partition(".")[0]) is not None
 
 
-def module_of(name: str) -> ModuleType:
-    """Import the module of ``module:Name``.
-
-    Raises:
-        UsageError: If it cannot be imported.
-    """
-    module = name.partition(":")[0]
-    return import_module(
-        module, f"model {name!r}: expected a language model's name, or module:Name of a policy or a Backend of your own"
-    )
-
-
 def object_of(name: str) -> Any:
     """Import the module of ``module:Name``, and return the object of that name in the module.
 
     Raises:
-        UsageError: If the module cannot be imported.
-        AttributeError: If the module has no such name.
+        UsageError: If the module cannot be imported, or has no such name. The error lists the names that may be meant.
     """
-    return operator.attrgetter(name.partition(":")[2])(module_of(name))
+    module, _, path = name.partition(":")
+    found = import_module(
+        module, f"model {name!r}: expected a language model's name, or module:Name of a policy or a Backend of your own"
+    )
+    try:
+        return operator.attrgetter(path)(found)
+    except AttributeError:
+        known = [member for member, value in vars(found).items() if not member.startswith("_") and _may_play(value, module)]
+    if known:
+        raise unknown_choice(f"policy {name!r}", path, known)
+    raise UsageError(f"policy {name!r}: expected a policy or a function of the module {module}; it has none; got {path!r}.")
+
+
+def _may_play(value: object, module: str) -> bool:
+    """Return whether an object may be meant as a policy or a model, unlike those that the module only imports."""
+    plays = any(hasattr(value, method) for method in ("decide", "answer", "predict"))
+    here = getattr(value, "__module__", module) == module
+    return (plays and here) if isinstance(value, type) else plays or (here and callable(value))
+
+
+def instance_of(kind: type, name: str, expected: str, *arguments: Any, **options: Any) -> Any:
+    """Return an instance of a user's class.
+
+    Args:
+        kind: The class.
+        name: ``module:Name``, for errors.
+        expected: What is expected if the class does not take the arguments, for errors.
+        arguments: Of the class.
+        options: Of the class.
+
+    Raises:
+        UsageError: If the class does not take the arguments, or leaves a method abstract.
+    """
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise UsageError(
+            f"{name!r}: expected a class that implements {missing}; it does not, and its base class leaves it abstract."
+        )
+    try:
+        inspect.signature(kind).bind(*arguments, **options)
+    except TypeError as error:
+        raise UsageError(f"{name!r}: expected {expected}; {error}.") from None
+    return kind(*arguments, **options)
 
 
 def source_of(name: str) -> str:
-    """Return the digest of the module's file, which changes when the file is edited; empty for a module without a file."""
-    file = getattr(module_of(name), "__file__", None)
+    """Return the digest of an imported module's file, which changes when the file is edited; empty for a module without a file."""
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
     return file_digest(file) if file else ""
 
 
@@ -64,7 +93,7 @@ def is_own_backend(name: str) -> bool:
     """Import the module, and return whether ``module:Name`` is a `Backend`; False if there is no such module or name."""
     try:
         value = object_of(name)
-    except (UsageError, AttributeError):  # loading the model raises the same error, with a message
+    except UsageError:  # loading the model raises the same error, with a message
         return False
     return isinstance(value, Backend) or (isinstance(value, type) and issubclass(value, Backend))
 
@@ -117,27 +146,15 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
     Raises:
         UsageError: If there is no such module or name, it is no `Backend`, or does not take the options.
     """
-    try:
-        value = object_of(name)
-    except AttributeError:
-        raise UsageError(f"model {name!r}: expected a Backend in that module; the module has no such name.") from None
+    value = object_of(name)
     if isinstance(value, Backend):
         check_options(name, options, list(others))
         return OwnBackend(value, name)
     if not (isinstance(value, type) and issubclass(value, Backend)):
         raise UsageError(f"model {name!r}: expected a Backend, or a function that @backend decorates; got {value!r}.")
-    if inspect.isabstract(value):
-        missing = ", ".join(sorted(value.__abstractmethods__))
-        raise UsageError(
-            f"model {name!r}: expected a class that implements {missing}; it does not. Implement what `Backend` leaves abstract."
-        )
-    parameters = inspect.signature(value)
-    check_options(name, options, [*others, *parameters.parameters])
-    try:
-        parameters.bind(**options)
-    except TypeError as error:
-        raise UsageError(f"model {name!r}: expected the options of {value.__name__}{parameters}; {error}.") from None
-    return OwnBackend(value(**options), name)
+    signature = inspect.signature(value)
+    check_options(name, options, [*others, *signature.parameters])
+    return OwnBackend(instance_of(value, name, f"the options of {value.__name__}{signature}", **options), name)
 
 
 class OwnBackend(Backend):

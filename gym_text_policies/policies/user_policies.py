@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import ModuleType
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, unknown_choice
-from gym_text_policies.backends.base import Backend
-from gym_text_policies.backends.own_models import module_of, object_of, source_of
+from gym_text.errors import UsageError
+from gym_text_policies.backends.own_models import instance_of, object_of, source_of
 from gym_text_policies.policy import Policy, PolicyWrapper, text_spec
 from gym_text_policies.records import Decision, Turn
 
@@ -77,51 +74,40 @@ def as_policy(
         raise UsageError(f"deterministic: expected it for an object with stable-baselines3's predict alone; got {player!r}.")
     if isinstance(player, Policy):
         return player
-    kind, draws = _FunctionPolicy, deterministic is False
+    draws = deterministic is False
     if predicts:
         function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=not draws)[0]  # noqa: E731
-        kind = _DrawingPolicy if draws else kind
     elif callable(player):
         function = player
     else:
         raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
-    default = getattr(player, "__qualname__", type(player).__qualname__)
     config = getattr(player, "config", None)
-    return kind(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
+    identity = {"kind": "function", "name": name or getattr(player, "__qualname__", type(player).__qualname__), "seed": seed}
+    identity |= {"config": dict(config)} if isinstance(config, Mapping) and config else {}
+    identity |= {"deterministic": False} if draws else {}
+    return _FunctionPolicy(function, text_spec(env), seed, identity, draws=draws)
 
 
 class _FunctionPolicy(Policy):
-    """A function from an observation to the environment's action."""
+    """A function from an observation to the environment's action. If it draws, the turn's generator alone decides what."""
 
     def __init__(
-        self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int, more: Mapping[str, Any]
+        self, function: Callable[[Mapping[str, Any]], Any], spec: TextSpec, seed: int, identity: dict[str, Any], *, draws: bool
     ) -> None:
         super().__init__(spec, seed=seed)
-        self._function = function
-        self._name = name
-        self._more = more
+        self._function, self._identity, self._draws = function, identity, draws
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        return [Decision(self.spec.decode(self._act(turn), dict(turn.obs))) for turn in turns]
-
-    def _act(self, turn: Turn) -> Any:
-        return self._function(turn.obs)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"kind": "function", "name": self._name, "seed": self.seed, **({"config": self._more} if self._more else {})}
-
-
-class _DrawingPolicy(_FunctionPolicy):
-    """A function that draws at random. The draws depend only on the generator of the turn."""
-
-    def _act(self, turn: Turn) -> Any:
-        with drawing_from(turn.rng):
-            return super()._act(turn)
+        decisions = []
+        for turn in turns:
+            with drawing_from(turn.rng) if self._draws else nullcontext():
+                action = self._function(turn.obs)
+            decisions.append(Decision(self.spec.decode(action, dict(turn.obs))))
+        return decisions
 
     @property
     def config(self) -> dict[str, Any]:
-        return {**super().config, "deterministic": False}
+        return self._identity
 
 
 def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bool | None = None) -> Policy:
@@ -139,33 +125,16 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bo
     Raises:
         UsageError: If there is no such module or name, or Name is none of these.
     """
-    try:
-        player = object_of(name)
-    except AttributeError:
-        raise _unknown(name, name.partition(":")[2], module_of(name)) from None
+    player = object_of(name)
     if isinstance(player, type):
-        player = _made(player, name, env, seed)
+        if not issubclass(player, Policy):
+            raise UsageError(
+                f"policy {name!r}: expected a subclass of Policy, a function or an object; got the class {player.__name__}."
+            )
+        call = f"a class that {player.__name__}(spec, seed=0) makes"
+        player = instance_of(player, name, call, text_spec(env), seed=seed)
     policy = as_policy(player, env, name=name, seed=seed, deterministic=deterministic)
     return OwnPolicy(policy, name, source_of(name))
-
-
-def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
-    """Return the error for a name that a module does not have. The error lists the names in the module that may be meant."""
-    members = vars(module).items()
-    known = [member for member, value in members if not member.startswith("_") and _may_play(value, module.__name__)]
-    if known:
-        return unknown_choice(f"policy {name!r}", path, known)
-    return UsageError(
-        f"policy {name!r}: expected a policy or a function of the module {module.__name__}; it has none; got {path!r}."
-    )
-
-
-def _may_play(value: object, module: str) -> bool:
-    """Return whether an object may be meant as a policy or a model, unlike those that the module only imports."""
-    if isinstance(value, type):
-        return issubclass(value, Policy | Backend) and value.__module__ == module
-    here = getattr(value, "__module__", module) == module
-    return isinstance(value, Policy | Backend) or hasattr(value, "predict") or (here and callable(value))
 
 
 class OwnPolicy(PolicyWrapper):
@@ -185,21 +154,3 @@ class OwnPolicy(PolicyWrapper):
     def config(self) -> dict[str, Any]:
         """Its name, the digest of its module's file, and the other policy's configuration."""
         return {"kind": "own", "name": self._name, "source": self._source, "player": self.player.config}
-
-
-def _made(kind: type, name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
-    """Return an instance of a user's class."""
-    if not issubclass(kind, Policy):
-        raise UsageError(f"policy {name!r}: expected a subclass of Policy, a function or an object; got the class {kind.__name__}.")
-    spec = text_spec(env)
-    try:
-        inspect.signature(kind).bind(spec, seed=seed)
-    except TypeError as error:
-        raise UsageError(f"policy {name!r}: expected a class that {kind.__name__}(spec, seed=0) makes; {error}.") from None
-    if inspect.isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise UsageError(
-            f"policy {name!r}: expected a class that implements {missing}; it does not. Implement what `Policy` leaves abstract."
-        )
-    policy: Policy = kind(spec, seed=seed)
-    return policy
