@@ -58,7 +58,7 @@ def _may_play(value: object, module: str) -> bool:
     return (plays and here) if isinstance(value, type) else plays or (here and callable(value))
 
 
-def instance_of(kind: type, name: str, expected: str, *arguments: Any, **options: Any) -> Any:
+def instance_of(kind: type[Any], name: str, expected: str, *arguments: Any, **options: Any) -> Any:
     """Return an instance of a user's class.
 
     Args:

@@ -17,7 +17,7 @@ from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
-from gym_text_policies.backends.providers.token_server import Draw, TokenServer
+from gym_text_policies.backends.providers.token_server import TokenServer
 from gym_text_policies.backends.providers.vllm import VLLM
 
 TOKEN_SERVERS: tuple[type[TokenServer], ...] = (LlamaCpp, VLLM)
@@ -94,10 +94,9 @@ class ExactScores:
     def write(self, request: Request) -> Answer:
         """Return a text with its tokens."""
         asked = self._with_thought(request)
-        draw = Draw.of(request, request.max_tokens, schema=request.schema, stop=self._tokens.stop)
-        if asked.thought and draw.seed is not None:
-            draw = replace(draw, seed=(draw.seed + 1) % 2**31)  # the thought has used the draws of this seed
-        generated = self._server.generate(asked.prompt, draw)
+        if asked.thought and request.seed is not None:
+            request = replace(request, seed=(request.seed + 1) % 2**31)  # the thought has used the draws of this seed
+        generated = self._server.generate(asked.prompt, request, self._tokens.stop)
         said = self._tokens.answer(asked.answer_start, generated, words=request.schema is None)
         return asked.answer(
             computed=said.computed,
@@ -127,11 +126,11 @@ class ExactScores:
 
     def _think(self, request: Request, asked: _TokenRequest, limit: int) -> None:
         """Let the model think, at most `limit` tokens."""
-        draw = Draw.of(request, limit, stop=asked.answer_start.thought_close.strip())
-        generated = self._server.generate(asked.prompt, draw)
+        request, stop = replace(request, max_tokens=limit, schema=None), asked.answer_start.thought_close.strip()
+        generated = self._server.generate(asked.prompt, request, stop)
         while len(generated.tokens) < limit and self._tokens.stopped_within(asked.answer_start, generated):
-            rest = replace(draw, most=limit - len(generated.tokens))
-            generated = generated.then(self._server.generate([*asked.prompt, *generated.tokens], rest))
+            rest = replace(request, max_tokens=limit - len(generated.tokens))
+            generated = generated.then(self._server.generate([*asked.prompt, *generated.tokens], rest, stop))
         asked.thought = self._tokens.thought(asked.answer_start, generated)
         asked.computed, asked.log_probs = generated.computed, generated.log_probs
         if asked.thought is None:  # the model has begun its answer: it answers anew, where answers begin

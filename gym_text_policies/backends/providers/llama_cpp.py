@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import MARK, LlamaCppTokenizer
-from gym_text_policies.backends.providers.token_server import Candidates, Draw, Generated, Scores, TokenServer, along, next_tokens
+from gym_text_policies.backends.providers.token_server import (
+    Candidates,
+    Generated,
+    Scores,
+    TokenServer,
+    along,
+    draw_settings,
+    next_tokens,
+)
 
 _FORCED = 1e4
 """Bias in nats with which a token is always taken."""
@@ -55,33 +64,33 @@ class LlamaCpp(TokenServer):
             computed += read
         return Scores(along(candidates, found), computed)
 
-    def generate(self, prompt: Sequence[int], draw: Draw) -> Generated:
+    def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
         """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature and the limits."""
         # a model in this process applies the limits in the same order, as transformers' `generate` does
-        samplers = ["temperature", *(name for name in ("top_k", "top_p", "min_p") if name in draw.settings)]
+        samplers = ["temperature", *(name for name in ("top_k", "top_p", "min_p") if name in draw_settings(request))]
         body: dict[str, Any] = {
             "prompt": list(prompt),
-            "n_predict": draw.most,
-            "temperature": draw.temperature,
+            "n_predict": request.max_tokens,
+            "temperature": request.temperature,
             "samplers": samplers,
             "return_tokens": True,
             "cache_prompt": True,
-            **draw.settings,
+            **draw_settings(request),
         }
-        if draw.exact:
-            body |= {"n_probs": 1, "post_sampling_probs": draw.temperature > 0}
-        elif draw.stop:
+        if request.tokens:
+            body |= {"n_probs": 1, "post_sampling_probs": request.temperature > 0}
+        elif stop:
             # special tokens stand in the text, and so stop it, only if they are named here
-            body |= {"stop": [draw.stop], "preserved_tokens": MARK.findall(draw.stop)}
-        if draw.schema is not None:
-            body["json_schema"] = dict(draw.schema)
+            body |= {"stop": [stop], "preserved_tokens": MARK.findall(stop)}
+        if request.schema is not None:
+            body["json_schema"] = dict(request.schema)
         answer = self._server.post("/completion", body)
         tokens, log_probs = [int(token) for token in answer["tokens"]], []
-        if draw.exact:
+        if request.tokens:
             rows = answer["completion_probabilities"]
             if [row["id"] for row in rows] != tokens:
                 raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
-            log_probs = [math.log(row["prob"]) if draw.temperature else float(row["logprob"]) for row in rows]
+            log_probs = [math.log(row["prob"]) if request.temperature else float(row["logprob"]) for row in rows]
         computed, finish = count(answer["timings"]["prompt_n"]), finish_of(answer.get("stop_type"))
         return Generated(answer["content"], tokens, log_probs, computed, finish)
 

@@ -40,7 +40,6 @@ _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
     "decide='systemone' is for transformers serve. Mode 'json' needs none."
 )
-_KWARGS = "chat_template_kwargs"
 
 
 class OpenAIBackend(RemoteBackend):
@@ -111,24 +110,19 @@ class OpenAIBackend(RemoteBackend):
         self._tokenizer = check_name("tokenizer", tokenizer)
         self._end_of_turn = check_name("end_of_turn", end_of_turn)
         self._extra = check_fields("extra", extra)
-        self._template_kwargs = self._arguments(check_fields("template_kwargs", template_kwargs))
-        kwargs, own = self._template_kwargs, bool(self._urls)
-        self._settings = ChatSettings(f"openai:{model}", own=own, template_kwargs=kwargs, given=self._extra)
+        self._template_kwargs = check_fields("template_kwargs", template_kwargs)
+        own = bool(self._urls)
+        if "chat_template_kwargs" in self._extra or (template_kwargs and not own):
+            raise UsageError(
+                "template_kwargs: expected it in place of chat_template_kwargs in extra, and only with a base_url, as OpenAI takes "
+                "no template arguments."
+            )
+        self._settings = ChatSettings(f"openai:{model}", own=own, template_kwargs=self._template_kwargs, given=self._extra)
         self._thoughts = ThoughtLimit(self._call, self._is_by_tokens)
         self._scores: dict[Connection, ExactScores | None] = {}  # of the servers that were asked for their kind
         self._lock = threading.Lock()
         self.most_choices = _WAYS.get(self._decide, _WAYS["decisions"]).most_choices
         self.probability_kind = _WAYS[self._decide].probability_kind if self._decide in _WAYS else "likelihood"
-
-    def _arguments(self, template_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the user's template arguments, which may also stand in `extra`."""
-        in_extra = check_fields(f"extra: {_KWARGS}", self._extra.get(_KWARGS))
-        if template_kwargs and (in_extra or not self._urls):
-            raise UsageError(
-                f"template_kwargs: expected none with {_KWARGS} in extra, nor without a base_url, as OpenAI takes no template "
-                "arguments."
-            )
-        return template_kwargs or in_extra
 
     def _connect(self, url: str | None, key: str) -> Connection:
         timeout = self._options.timeout
@@ -139,7 +133,7 @@ class OpenAIBackend(RemoteBackend):
         """Model, server, and what else its answers depend on."""
         settings = {
             "decide": None if self._decide in ("auto", "decisions") else self._decide,
-            "template_kwargs": None if _KWARGS in self._extra else self._template_kwargs,
+            "template_kwargs": self._template_kwargs,
             "end_of_turn": self._end_of_turn,
             "picture_detail": self._detail,
             "extra": self._extra,
@@ -242,8 +236,7 @@ class OpenAIBackend(RemoteBackend):
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},
             **self._settings.thinking(request.think),
         }
-        extra = {name: value for name, value in self._extra.items() if name != _KWARGS}
-        return self._settings.fit({name: value for name, value in (fields | more | extra).items() if value is not None})
+        return self._settings.fit({name: value for name, value in (fields | more | self._extra).items() if value is not None})
 
     def _complete(self, server: Connection, request: Request) -> Any:
         """Return a chat completion. If the server refuses a field that is not needed, it is asked again without the field."""

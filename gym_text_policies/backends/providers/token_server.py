@@ -29,38 +29,6 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """How tokens are generated behind a prompt."""
-
-    most: int
-    """Most tokens."""
-    temperature: float = 0.0
-    seed: int | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    """These five: see `Request`."""
-    stop: str = ""
-    """A text behind which the server may stop, if there is one."""
-    schema: Mapping[str, Any] | None = None
-    """The JSON schema that the text follows, if there is one."""
-    exact: bool = False
-    """Whether the log-probability of each token is needed. Then `stop` is left out, as servers do not tell those of its tokens."""
-
-    @classmethod
-    def of(cls, request: Request, most: int, **more: Any) -> Draw:
-        """Return how at most so many tokens are generated for a request; `more` are other fields."""
-        settings = {name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")}
-        return cls(most, **settings, exact=request.tokens, **more)
-
-    @property
-    def settings(self) -> dict[str, float]:
-        """The seed, `top_p`, `top_k` and `min_p`, as far as they are given; none if nothing is drawn."""
-        names = ("seed", "top_p", "top_k", "min_p") if self.temperature else ()
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-
-@dataclass(frozen=True)
 class Generated:
     """A text that a server has generated behind a prompt."""
 
@@ -123,8 +91,21 @@ class TokenServer(ABC):
         """Return the log-probabilities of candidates behind a prompt."""
 
     @abstractmethod
-    def generate(self, prompt: Sequence[int], draw: Draw) -> Generated:
-        """Generate tokens behind a prompt."""
+    def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
+        """Generate tokens behind a prompt.
+
+        Args:
+            prompt: The tokens before them.
+            request: How many are generated at most, how they are drawn, and the JSON schema of the text, if there is one.
+            stop: A text behind which the server may stop, if there is one. If the request needs the log-probability of each token,
+                it is not sent, as servers do not give those of its tokens.
+        """
+
+
+def draw_settings(request: Request) -> dict[str, float]:
+    """Return the seed, `top_p`, `top_k` and `min_p` of a request, as far as they are given; none if nothing is drawn."""
+    names = ("seed", "top_p", "top_k", "min_p") if request.temperature else ()
+    return {name: getattr(request, name) for name in names if getattr(request, name) is not None}
 
 
 def next_tokens(candidates: Candidates) -> dict[tuple[int, ...], list[int]]:

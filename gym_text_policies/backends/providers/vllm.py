@@ -7,10 +7,19 @@ from functools import cached_property
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.chat_tokenizer import load_tokenizer
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.token_server import Candidates, Draw, Generated, Scores, TokenServer, along, next_tokens
+from gym_text_policies.backends.providers.token_server import (
+    Candidates,
+    Generated,
+    Scores,
+    TokenServer,
+    along,
+    draw_settings,
+    next_tokens,
+)
 
 _MOST_TOKENS = 128
 """vLLM's limit of `logprob_token_ids` in a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
@@ -84,7 +93,7 @@ class VLLM(TokenServer):
                 found[beginning] |= {token: float(rows[f"token_id:{token}"]) for token in part}
         return Scores(along(candidates, found), None)
 
-    def generate(self, prompt: Sequence[int], draw: Draw) -> Generated:
+    def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
         """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.
 
         By default vLLM gives log-probabilities before the temperature and the limits are applied. Only at temperature 1 and without
@@ -93,32 +102,32 @@ class VLLM(TokenServer):
         Raises:
             UsageError: If the log-probabilities are needed, and would be those of another distribution.
         """
-        limits = draw.settings.keys() - {"seed"}
-        if draw.exact and (draw.temperature not in (0, 1) or limits):
+        limits = draw_settings(request).keys() - {"seed"}
+        if request.tokens and (request.temperature not in (0, 1) or limits):
             raise UsageError(
                 "temperature: expected 0 or 1 with tokens=True and vLLM, and no top_p, top_k or min_p: it gives log-probabilities "
-                f"at 1 without limits; got {', '.join([f'{draw.temperature:g}', *sorted(limits)])}."
+                f"at 1 without limits; got {', '.join([f'{request.temperature:g}', *sorted(limits)])}."
             )
         body: dict[str, Any] = {
             "model": self._server.model,
             "prompt": list(prompt),
-            "max_tokens": draw.most,
-            "temperature": draw.temperature,
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
             "top_p": 1.0,
             "top_k": 0,
             "repetition_penalty": 1.0,
             "return_token_ids": True,
-            **draw.settings,
+            **draw_settings(request),
         }
-        if draw.exact:
+        if request.tokens:
             body["logprobs"] = 0
-        elif draw.stop:
-            body |= {"stop": [draw.stop], "include_stop_str_in_output": True, "skip_special_tokens": False}
-        if draw.schema is not None:
-            body["structured_outputs"] = {"json": dict(draw.schema)}
+        elif stop:
+            body |= {"stop": [stop], "include_stop_str_in_output": True, "skip_special_tokens": False}
+        if request.schema is not None:
+            body["structured_outputs"] = {"json": dict(request.schema)}
         choice = self._server.post("/v1/completions", body)["choices"][0]
         tokens = [int(token) for token in choice["token_ids"]]
-        log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]] if draw.exact else []
-        if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or (draw.exact and len(tokens) != len(log_probs)):
+        log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]] if request.tokens else []
+        if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or (request.tokens and len(tokens) != len(log_probs)):
             raise CallError("expected the tokens that were sent, and a log-probability for each that was drawn; got others")
         return Generated(choice["text"], tokens, log_probs, None, finish_of(choice.get("finish_reason")))

@@ -204,19 +204,17 @@ def test_a_server_that_takes_no_earlier_thoughts_gets_none(caplog):
 def test_the_users_template_arguments_go_along_and_win():
     body = sent("vllm", options={"template_kwargs": {"enable_thinking": False, "style": "short"}}, think=True)
     assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": True, "style": "short"}
-    body = sent("vllm", options={"extra": {"chat_template_kwargs": {"style": "short"}}}, think=True)
-    assert body["chat_template_kwargs"] == {"enable_thinking": True, "thinking": True, "style": "short"}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"template_kwargs": {"a": 1}},
-        {"template_kwargs": {"a": 1}, "base_url": "http://127.0.0.1:9/v1", "extra": {"chat_template_kwargs": {"a": 2}}},
+        {"base_url": "http://127.0.0.1:9/v1", "extra": {"chat_template_kwargs": {"a": 2}}},
     ],
 )
-def test_template_arguments_that_cannot_be_sent_or_are_given_twice_are_refused(options):
-    with pytest.raises(UsageError, match="template_kwargs: expected none with chat_template_kwargs in extra, nor without"):
+def test_template_arguments_that_cannot_be_sent_or_stand_elsewhere_are_refused(options):
+    with pytest.raises(UsageError, match="template_kwargs: expected it in place of chat_template_kwargs in extra"):
         load_backend("openai:m", **options)
 
 

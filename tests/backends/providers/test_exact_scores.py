@@ -17,7 +17,7 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.token_server import Draw, along, next_tokens
+from gym_text_policies.backends.providers.token_server import along, next_tokens
 from gym_text_policies.backends.providers.vllm import VLLM
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
@@ -150,7 +150,7 @@ def test_other_tokens_than_were_sent_are_refused():
     server = Recorded()
     server.post = lambda path, body: {"choices": [{"text": "go", "token_ids": [5], "prompt_token_ids": [9]}]}
     with pytest.raises(CallError, match="the tokens that were sent"):
-        VLLM(server, {}, None).generate([7, 8], Draw(6))
+        VLLM(server, {}, None).generate([7, 8], Request((), max_tokens=6))
 
 
 def test_candidates_share_their_beginnings():
