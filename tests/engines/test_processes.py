@@ -10,7 +10,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.errors import RunError
-from gym_text_policies import EpisodeStore, cli, load_policy, rollout
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine
 from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.engines.processes import ProcessEngine, rollout_in_processes
@@ -139,14 +139,3 @@ def test_a_mistake_is_the_error_of_one_process(tmp_path):
     job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
     with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
         engine.identify(job)
-
-
-def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
-    for workers in ("0", "2"):
-        words = ["bench", "--environments", GOTO, "--models", "random", "--episodes", "6", "--workers", workers]
-        assert cli.main([*words, "--folder", str(tmp_path / workers)]) == 0
-    tables = [capsys.readouterr().out] + [(tmp_path / workers / "table.md").read_text() for workers in ("0", "2")]
-    columns = [[line.split("|")[1:6] for line in text.splitlines() if line.startswith("| Baby")] for text in tables[1:]]
-    assert columns[0] == columns[1] and len(columns[0]) == 2
-    stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
-    assert stored[0] == stored[1]

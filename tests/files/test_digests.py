@@ -66,7 +66,7 @@ def test_place_and_times_do_not_count_but_names_within_a_folder_do(tmp_path):
     assert file_digest(folder) != before
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"facts": 3, "value": "0123456789abcdef"}', "[" * 100_000, "\udcff"])
+@pytest.mark.parametrize("text", ["{", '{"facts": 3, "value": "0123456789abcdef"}', "[" * 100_000, "\udcff"])
 def test_a_damaged_or_foreign_record_is_no_record(tmp_path, reads, cache, text):
     path = tmp_path / "weights"
     path.write_bytes(b"abc")

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import stat
 import threading
 
 import pytest
@@ -36,10 +35,6 @@ def test_pipes_devices_folders_and_links_out_of_the_folder_may_not(folder, name,
     assert not is_regular(folder / name, folder)
     with pytest.raises(UsageError, match=message):
         check_regular(folder / name, folder)
-
-
-def test_a_link_to_itself_is_no_file(folder):
-    assert not is_regular(folder / "round", folder)
 
 
 def test_a_folder_with_a_pipe_in_it_is_not_given_to_another_library(folder, tmp_path, monkeypatch):
@@ -113,10 +108,3 @@ def test_what_a_killed_process_left_is_removed_after_an_hour_and_not_before(fold
             file.write(b"new")
         assert left.exists() is stays and (folder / "plain").read_text() == "new"
     assert not [*folder.glob("*.partial")]
-
-
-def test_a_file_that_was_replaced_has_the_permissions_of_any_new_file(folder):
-    (folder / "other").touch()
-    with replacing(folder / "plain"), replacing(folder / "plain"):
-        pass
-    assert stat.S_IMODE((folder / "plain").stat().st_mode) == stat.S_IMODE((folder / "other").stat().st_mode)

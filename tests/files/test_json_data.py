@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gym_text_policies.files.json_data import begun, check_json, common, difference, is_finite, restored
+from gym_text_policies.files.json_data import begun, check_json, common, difference, restored
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,3 @@ def test_data_that_is_no_json_is_named_by_its_key():
     for value in (math.nan, {1, 2}, object()):
         with pytest.raises((TypeError, ValueError), match=r"config\['a'\]\['b'\]: expected plain JSON with finite numbers"):
             check_json("config", {"a": {"b": value}, "c": 1})
-
-
-@pytest.mark.parametrize(
-    ("value", "finite"), [(0, True), (-1e300, True), (1e301, False), (math.nan, False), (True, False), ("1", False)]
-)
-def test_numbers_of_a_record_are_finite(value, finite):
-    assert is_finite(value) is finite

@@ -2,22 +2,15 @@
 
 import json
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from test_run import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.engines import jobs as engines
 from gym_text_policies.report import write_report
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.run import bench
 from gym_text_policies.run.plan import player_in
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "policies.py"
 
 
 def arguments(folder, **options):
@@ -86,30 +79,6 @@ def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_
     )
 
 
-def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):
-    options = {"llm_episodes": 0}
-    assert cli.main(arguments(tmp_path, **options)) == 0
-    first = (tmp_path / "episodes.jsonl").read_bytes()
-    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
-    assert (tmp_path / "episodes.jsonl").read_bytes().startswith(first)
-    assert len(EpisodeStore(tmp_path)) == 8
-    table = (tmp_path / "table.md").read_text()
-
-    def no_loop(*_, **__):
-        raise AssertionError("played again")
-
-    monkeypatch.setattr(engines, "rollout", no_loop)
-    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
-    assert (tmp_path / "table.md").read_text() == table
-    assert rows(tmp_path)["BabyAIText-v0", "random"]["episodes"] == 4
-
-
-def test_another_configuration_in_the_same_folder_is_refused(tmp_path, capsys):
-    assert cli.main(arguments(tmp_path, llm_episodes=0)) == 0
-    assert cli.main(arguments(tmp_path, llm_episodes=0, fold="dev")) == 2
-    assert "fold: stored 'test', given 'dev'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -123,19 +92,6 @@ def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, options, me
     assert cli.main(arguments(tmp_path, **options)) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
-
-
-def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path):
-    options = {"environments": "BabyAIText-v0 LunarLanderLLM-v2", "models": "scripted:noop", "modes": "text"}
-    command = [sys.executable, str(SCRIPT), *arguments(tmp_path, **options, episodes=3000)[1:]]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for_lines(process, tmp_path / "episodes.jsonl")
-    error = interrupted(process)
-    assert process.returncode == 130, error
-    assert "Traceback" not in error and "The same command continues from there." in error
-    assert len(EpisodeStore(tmp_path)) > 0
-    assert cli.main(arguments(tmp_path, **options, episodes=5)) == 0
-    assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 5
 
 
 def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():

@@ -24,7 +24,6 @@ def test_a_name_holds_an_id_and_its_arguments():
         ("./gym_text:BabyAIText-v0", "'./gym_text' is no module's name"),
         ("BabyAIText-v0?task", r"expected BabyAIText-v0\?key=value&key=value, each key once; got 'task'"),
         ("BabyAIText-v0?task=goto&task=open", "got 'task=open'"),
-        ("BabyAIText-v0?task=goto&", "got ''"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused(name, message):
@@ -47,11 +46,8 @@ def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
     "name",
     [
         "BabyAIText-v0?max_episode_steps=0",
-        f"BabyAIText-v0?max_episode_steps={10**400}",
         "CartPole-v1?max_episode_steps=few",
         "FrozenLake-v1?map_name=9x9",
-        "FrozenLake-v1?desc=5",
-        "CartPole-v1?render_mode=5",
         "ScienceWorldText-v0?simplifications=5",
     ],
 )

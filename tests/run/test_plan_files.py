@@ -121,8 +121,6 @@ def test_rows_that_look_ahead_stand_apart_and_are_found_again(tmp_path, capsys):
         ("- model: random", "expected a mapping"),
         ("a: {model: random}\nb: {model: random}\na: {model: gold}", "line 3: expected each key once; 'a' comes twice"),
         ("a: {mode: text}", "a: expected a model"),
-        ("a:\n- {model: random}\n- {mode: text}", "line 3: a: expected a model"),
-        ("a: {model: random, env: x}", "got 'env'"),
         ("a: {model: 'scripted:x', histroy: 3}", "BabyAIText-v0, a: .*Did you mean 'history'"),
         ("a: {model: 'scripted:x', simulations: 8}", "BabyAIText-v0, a: simulations: expected with lookahead alone"),
         (

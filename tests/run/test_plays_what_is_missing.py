@@ -18,7 +18,7 @@ from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run, check_some_played, kinds_of_errors
+from gym_text_policies.run.play import Run, kinds_of_errors
 from gym_text_policies.run.progress import Progress
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
@@ -165,12 +165,6 @@ def test_the_first_error_of_each_kind_is_told_with_its_count(engine, store, capl
         "E: HTTP 404: no 4\n",
     ]
     assert list(kinds_of_errors(errors).values()) == [(errors[0], 2), (errors[2], 2), (errors[3], 1)]
-
-
-def test_a_run_of_errors_alone_is_an_error_and_one_good_episode_makes_it_none():
-    with pytest.raises(RunError, match=r"runs/x: expected an episode without an error; all 3 ended in one"):
-        check_some_played("runs/x", [{"error": 1, "episodes": 1}, {"error": 2, "episodes": 2}])
-    check_some_played("runs/x", [{"error": 2, "episodes": 2}, {"error": 0, "episodes": 1}])
 
 
 def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(engine, store, caplog):

@@ -157,40 +157,11 @@ def test_a_folder_that_cannot_be_written_can_be_read(tmp_path):
             file.unlink() if file != folder else file.rmdir()
 
 
-def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path):
-    (tmp_path / "run").write_text("")
-    with pytest.raises(StoreError, match=r"A file stands there\. Name another folder"):
-        EpisodeStore(tmp_path / "run")
-
-
-@pytest.mark.parametrize("record", ["7", "null", '{"key": 1, "error": null}', '{"key": "a", "error": {}}', "[" * 5000])
+@pytest.mark.parametrize("record", ["7", '{"key": "a", "error": {}}', "[" * 5000])
 def test_a_line_that_is_no_record_is_named(tmp_path, record):
     (tmp_path / "episodes.jsonl").write_text(f"{record}\n{json.dumps(episode('a').to_json())}\n")
     with pytest.raises(UsageError, match="line 1: expected an episode"):
         EpisodeStore(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"steps": 3},
-        {"seed": "7"},
-        {"steps": [{"observation": [], "decision": {"action": "go"}}]},
-        {"steps": [{"reward": "high"}]},
-        {"steps": [{"decision": {"action": "go", "probabilities": {"go": "likely"}}}]},
-        {"steps": [{"decision": {"action": "go", "visits": {"go": 1.5}}}]},
-        {"steps": [{"decision": {"action": "go", "messages": [0, "say"]}}]},
-        {"steps": [{"decision": {"action": "go", "unknown": 1}}]},
-    ],
-    ids=str,
-)
-def test_a_record_with_values_of_wrong_types_is_an_error_when_it_is_read(tmp_path, damage):
-    record = episode("a").to_json()
-    if isinstance(damage.get("steps"), list) and isinstance(damage["steps"][0], dict):
-        damage = {"steps": [record["steps"][0] | damage["steps"][0]]}
-    (tmp_path / "episodes.jsonl").write_text(json.dumps(record | damage) + "\n")
-    with pytest.raises(UsageError, match="at byte 0: expected an episode"):
-        list(EpisodeStore(tmp_path).episodes())
 
 
 def test_records_are_found_fast_and_read_with_care(tmp_path):

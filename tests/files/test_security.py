@@ -1,7 +1,6 @@
 """What comes from outside, be it a file, a name, a model or a game, is data: it is never run, and it stays where it belongs."""
 
 import ast
-import json
 import shutil
 from pathlib import Path
 
@@ -9,14 +8,13 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout, run_experiment
-from gym_text_policies.backends.load import load_backend
+from gym_text_policies import cli, run_experiment
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.run.plan import read_plan
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for package in ("gym_text", "gym_text_policies") for path in (ROOT / package).rglob("*.py"))
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "telnetlib"}
 FORBIDDEN_CALLS = {
@@ -69,11 +67,6 @@ def test_no_module_unpickles_evaluates_or_runs_what_comes_from_outside():
     assert {path: done for path, done in found.items() if done} == {}
 
 
-def test_the_scan_finds_what_it_looks_for():
-    bad = "import pickle; eval('1'); yaml.load(x); f(trust_remote_code=flag); run(shell=True); torch.load(p); jinja2.Environment()"
-    assert len(list(sins(bad))) == 7
-
-
 def test_yaml_makes_no_objects(tmp_path):
     path = tmp_path / "variants.yaml"
     path.write_text(f"a: {{model: !!python/object/apply:pathlib.Path.touch [{tmp_path / 'made'}]}}")
@@ -100,21 +93,6 @@ def test_what_looks_like_a_template_in_a_game_is_text():
     obs, _ = env.reset(seed=0)
     messages = Prompt("zero_shot").render(text_spec(env), obs | {"text": "{{ 6 * 7 }} {% raw %}"})
     assert "{{ 6 * 7 }} {% raw %}" in messages[-1]["content"]
-
-
-def test_a_key_is_in_no_file_of_a_run_and_in_no_error(tmp_path, monkeypatch):
-    key = "sk-do-not-write-me-0123456789"
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    backend = load_backend("openai:m", base_url="http://127.0.0.1:9/v1", retries=0, timeout=5, cache=str(tmp_path / "cache"))
-    make_env = lambda: gym.make("BabyAIText-v0")  # noqa: E731
-    policy = LLMPolicy(backend, text_spec(make_env()))
-    with EpisodeStore(tmp_path / "run", {"policy": policy.config}) as store:
-        for episode in rollout(make_env, policy, range(2)):
-            store.append(episode)
-            assert episode.outcome == "error"
-    backend.close()
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 2 and not any(key.encode() in path.read_bytes() for path in files)
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/outside", "\x00"])
@@ -145,14 +123,6 @@ def test_arguments_in_a_name_are_literals_and_never_code(tmp_path):
     made = tmp_path / "made"
     _, arguments = parse_environment(f"BabyAIText-v0?task=open({str(made)!r},'w')")
     assert arguments == {"task": f"open({str(made)!r},'w')"} and not made.exists()
-
-
-def test_a_scripted_name_with_a_path_is_only_a_label(tmp_path):
-    """A model's name goes into records as text."""
-    arguments = ["bench", "--folder", str(tmp_path / "run"), "--environments", "BabyAIText-v0", "--modes", "text"]
-    assert cli.main([*arguments, "--models", "scripted:../../x", "--episodes", "1", "--llm-episodes", "1"]) == 0
-    assert "scripted:../../x" in json.loads((tmp_path / "run" / "table.json").read_text())["rows"][1]["policy"]
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_stored_seed_and_a_link_lead_no_run_out_of_its_folder(tmp_path):

@@ -130,11 +130,3 @@ def test_a_seed_whose_game_fails_costs_that_episode_and_no_other(tmp_path, faili
     assert failed[5].startswith("EngineError: reward: expected a finite number (at most 1e300)") and "seed 5, step 1" in failed[5]
     assert episodes[3].traceback.splitlines()[-1] == "failing_games.py:16 in _play"
     assert cli.main(words) == 0, "a resumed run dies of neither"
-
-
-@pytest.mark.parametrize("command", ["bench", "collect", "run"])
-def test_a_run_whose_every_episode_fails_ends_in_an_error(tmp_path, failing, command, capfd, caplog):
-    assert cli.main(playing(command, f"{failing}?every=True", tmp_path / command)) == 1
-    told = capfd.readouterr().err
-    assert "all 12 ended in one" in told and "Traceback" not in told
-    assert "12 x LookupError: no such door (Failing-v0, seed 0, step 1)" in caplog.text
