@@ -158,12 +158,8 @@ def _nothing() -> None:
     pass
 
 
-@create_shared_memory.register(AnyFunction)
-@create_shared_memory.register(AnyPicture)
 @create_shared_memory.register(FreeText)
-@create_shared_memory.register(ActionNames)
-@create_shared_memory.register(TextHistory)
-def _refuse_shared_memory(space: AnyPicture | FreeText | ActionNames | TextHistory, *args: object, **kwargs: object) -> NoReturn:
+def _refuse_shared_memory(space: FreeText, *args: object, **kwargs: object) -> NoReturn:
     raise CustomSpaceError(f"{space} has no fixed size and cannot live in shared memory: pass shared_memory=False.")
 
 

@@ -5,7 +5,7 @@ The facts are from the docstrings and the code of their classes (https://gymnasi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -45,12 +45,8 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     tiles = {"F": "safe ice", "S": "the start", "H": "a hole", "G": "the goal"}
     ways = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
-    def describe(obs: Any) -> str:
-        row, column = divmod(int(obs), width)
-        around = _around(row, column, rows, ways, lambda tile: tiles[tile])
-        return f"You stand in row {row}, column {column}, on {tiles[rows[row][column]]}. {around}"
-
     goals = {i for i, tile in enumerate("".join(rows)) if tile == "G"}
+    describe = partial(_place_in_words, rows, ways, tiles, says_tile=True)
     return Description(spec, describe, lambda end: end.terminated and int(end.observation) in goals)
 
 
@@ -81,20 +77,21 @@ def cliff_walking(env: gym.Env[Any, Any]) -> Description:
     cells = {".": "free", "C": "the cliff", "S": "the start", "G": "the goal"}
     ways = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
 
-    def describe(obs: Any) -> str:
-        row, column = divmod(int(obs), width)
-        return f"You stand in row {row}, column {column}. {_around(row, column, rows, ways, lambda cell: cells[cell])}"
-
+    describe = partial(_place_in_words, rows, ways, cells, says_tile=False)
     return Description(spec, describe, lambda end: end.terminated, limit=_MOST_CLIFF_STEPS)
 
 
-def _around(row: int, column: int, rows: tuple[str, ...], ways: dict[str, tuple[int, int]], name: Callable[[str], str]) -> str:
-    """Return what lies in each direction, in words."""
-    sentences = []
+def _place_in_words(
+    rows: tuple[str, ...], ways: dict[str, tuple[int, int]], names: dict[str, str], obs: Any, *, says_tile: bool
+) -> str:
+    """Return where on a map the player stands, and what lies in each direction, in words."""
+    row, column = divmod(int(obs), len(rows[0]))
+    on = f", on {names[rows[row][column]]}" if says_tile else ""
+    sentences = [f"You stand in row {row}, column {column}{on}."]
     for way, (down, right) in ways.items():
         y, x = row + down, column + right
         inside = 0 <= y < len(rows) and 0 <= x < len(rows[0])
-        sentences.append(f"{way.capitalize()}: {name(rows[y][x]) if inside else 'the edge'}.")
+        sentences.append(f"{way.capitalize()}: {names[rows[y][x]] if inside else 'the edge'}.")
     return " ".join(sentences)
 
 
@@ -102,16 +99,16 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
     """Describe Taxi."""
     city: Any = env.unwrapped
     rows = tuple(b"".join(row).decode() for row in city.desc)
-    stops = ("Red", "Green", "Yellow", "Blue")
-    stop_cells = {stop: city.locs[i] for i, stop in enumerate(stops)}
-    where = ", ".join(f"{stop} (row {row}, column {column})" for stop, (row, column) in stop_cells.items())
-    surprises = " It rains: a move may go to the side." if _rainy(city) else ""
+    names = ("Red", "Green", "Yellow", "Blue")
+    stops = [f"{name} (row {row}, column {column})" for name, (row, column) in zip(names, city.locs, strict=True)]
+    is_rainy = any(len(outcomes) > 1 for outcomes in city.P[0].values())
+    surprises = " It rains: a move may go to the side." if is_rainy else ""
     if city.__dict__.get("fickle_passenger"):
         surprises += " The passenger may change the destination once."
     spec = TextSpec(
         goal=(
             f"Drive to the passenger, pick them up, drive to their destination and drop them off there. The stops are "
-            f"{where}. Walls "
+            f"{', '.join(stops)}. Walls "
             f"stand between some columns (| in the map); moves against them have no effect.{surprises} The map, row 0 below its "
             "upper border:\n" + "\n".join(rows)
         ),
@@ -129,7 +126,7 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
         reward="-1 for every step, -10 for picking up or dropping off where that is not possible, 20 for the delivery.",
     )
 
-    return Description(spec, _taxi_in_words(city, rows, stop_cells), lambda end: end.terminated)
+    return Description(spec, partial(_taxi_in_words, city, rows, stops), lambda end: end.terminated)
 
 
 _TAXI_MOVES = {
@@ -140,35 +137,21 @@ _TAXI_MOVES = {
 }
 
 
-def _taxi_in_words(city: Any, rows: tuple[str, ...], stop_cells: dict[str, tuple[int, int]]) -> Callable[[Any], str]:
-    """Return the function that turns a state into words."""
-    stops = list(stop_cells)
-
-    def describe(obs: Any) -> str:
-        row, column, passenger, destination = (int(part) for part in city.decode(int(obs)))
-        rider = "in the taxi" if passenger == 4 else f"waiting at {_at(stops[passenger], stop_cells)}"
-        free = {
-            "north": row > 0,
-            "south": row < city.max_row,
-            "east": rows[1 + row][2 * column + 2] == ":",
-            "west": rows[1 + row][2 * column] == ":",
-        }
-        open_ways = ", ".join(way for way in free if free[way])
-        return (
-            f"The taxi is in row {row}, column {column}. The passenger is {rider}. The destination is "
-            f"{_at(stops[destination], stop_cells)}. Free ways: {open_ways}."
-        )
-
-    return describe
-
-
-def _rainy(city: Any) -> bool:
-    return any(len(outcomes) > 1 for outcomes in city.P[0].values())
-
-
-def _at(stop: str, stop_cells: dict[str, tuple[int, int]]) -> str:
-    row, column = stop_cells[stop]
-    return f"{stop} (row {row}, column {column})"
+def _taxi_in_words(city: Any, rows: tuple[str, ...], stops: list[str], obs: Any) -> str:
+    """Return a state in words."""
+    row, column, passenger, destination = (int(part) for part in city.decode(int(obs)))
+    rider = "in the taxi" if passenger == 4 else f"waiting at {stops[passenger]}"
+    free = {
+        "north": row > 0,
+        "south": row < city.max_row,
+        "east": rows[1 + row][2 * column + 2] == ":",
+        "west": rows[1 + row][2 * column] == ":",
+    }
+    open_ways = ", ".join(way for way in free if free[way])
+    return (
+        f"The taxi is in row {row}, column {column}. The passenger is {rider}. The destination is {stops[destination]}. "
+        f"Free ways: {open_ways}."
+    )
 
 
 def blackjack(env: gym.Env[Any, Any]) -> Description:

@@ -119,19 +119,16 @@ def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Spa
         if numbers != size and not isinstance(space, (spaces.Text, spaces.MultiBinary, spaces.MultiDiscrete)):
             raise UsageError(f"spec.fields[{key!r}]: expected {size} quantities, one for each number of {space}; got {numbers}.")
     if isinstance(actions, spaces.Discrete):
-        if spec.encoding != "discrete" or len(spec.actions) != actions.n or actions.start != 0:
-            raise UsageError(
-                f"spec: expected encoding='discrete' and a name for each action of {actions}, which begin at 0; got "
-                f"encoding={spec.encoding!r} and {len(spec.actions)} names."
-            )
-        return
-    if isinstance(actions, spaces.Box) and len(actions.shape) == 1:
-        limits = (float(actions.low.min()), float(actions.high.max()))
-        fits = spec.encoding == "box" and spec.size == actions.shape[0] and limits == (spec.low, spec.high)
-        if not fits or actions.low.max() != limits[0] or actions.high.min() != limits[1]:
-            raise UsageError(
-                f"spec: expected encoding='box', size, low and high of {actions}, the same for all its numbers; got "
-                f"encoding={spec.encoding!r}, size={spec.size}, low={spec.low:g}, high={spec.high:g}."
-            )
-        return
-    raise UsageError(f"DescribeObservation: expected actions that are Discrete or a one-dimensional Box; got {actions}.")
+        wanted = "encoding='discrete' and a name for each action, from 0,"
+        fits = spec.encoding == "discrete" and len(spec.actions) == actions.n and actions.start == 0
+    elif isinstance(actions, spaces.Box) and len(actions.shape) == 1:
+        wanted = "encoding='box', size, low and high, the same for all numbers,"
+        limits = {*actions.low.tolist()}, {*actions.high.tolist()}
+        fits = spec.encoding == "box" and spec.size == actions.shape[0] and limits == ({spec.low}, {spec.high})
+    else:
+        raise UsageError(f"DescribeObservation: expected actions that are Discrete or a one-dimensional Box; got {actions}.")
+    if not fits:
+        raise UsageError(
+            f"spec: expected {wanted} of {actions}; got encoding={spec.encoding!r}, {len(spec.actions)} names, size={spec.size}, "
+            f"low={spec.low:g}, high={spec.high:g}."
+        )

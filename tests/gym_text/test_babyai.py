@@ -182,13 +182,6 @@ def test_opening_the_wrong_door_of_a_strict_level_is_a_failure(make):
     assert 0 < failures < 10
 
 
-@pytest.mark.parametrize(("fold", "shift"), [("train", 1_000_000), ("dev", 2_000_000), ("test", 3_000_000)])
-def test_folds_shift_the_seed(fold, shift, make):
-    plain, folded = make(ID, expert="off"), make(ID, expert="off", fold=fold)
-    for seed, level in ((3, shift + 3), (1_000_003, shift + 3), (999_999, shift + 999_999)):
-        assert folded.reset(seed=seed)[0] == plain.reset(seed=level)[0]
-
-
 def test_rejected_samples_are_logged_and_not_printed(make, capfd, caplog):
     caplog.set_level(logging.DEBUG, logger="gym_text")
     make(ID, level="BabyAI-GoToSeq-v0").reset(seed=1)
@@ -216,16 +209,3 @@ def test_unknown_levels_are_refused_with_the_nearest_one(level, hint):
 def test_async_vector_refuses_shared_memory_and_names_the_remedy():
     with pytest.raises(ValueError, match="shared_memory=False"):
         AsyncVectorEnv([partial(gym.make, ID)] * 2)
-
-
-def test_async_vector_without_shared_memory_gives_each_step_its_own_text(make):
-    vector, env = AsyncVectorEnv([partial(gym.make, f"gym_text:{ID}")] * 2, shared_memory=False, context="spawn"), make(ID)
-    obs, info = vector.reset(seed=[3, 4])
-    alone, alone_info = env.reset(seed=4)
-    assert info["gold_path"][1] == alone_info["gold_path"]
-    for action in (TURN_LEFT, FORWARD, TURN_RIGHT):
-        assert (obs["text"][1], obs["goal"][1]) == (alone["text"], alone["goal"])
-        obs, *_ = vector.step(np.array([action, action]))
-        alone, *_ = env.step(action)
-    assert obs["text"][1] == alone["text"]
-    vector.close()

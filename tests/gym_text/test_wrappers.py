@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
 from gym_text.spaces import ActionNames, AnyPicture, FreeText, TextHistory
-from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History, Picture
+from gym_text.wrappers import EncodeText, ExchangeNames, History, Picture
 from gym_text_policies.environments import environment_maker
 
 
@@ -97,21 +97,6 @@ def test_what_is_cut_warns_once_with_the_remedy():
     env = EncodeText(Saying(valid_actions=("one two three",)), name_length=2)
     with pytest.warns(UserWarning, match="Pass name_length=3 or more"):
         env.reset()
-
-
-def test_changing_an_encoded_observation_does_not_change_the_next():
-    env = EncodeText(Saying(text="one two", valid_actions=("go",)))
-    first = env.reset()[0]
-    kept = {key: value.copy() for key, value in first.items()}
-    for value in first.values():
-        value[:] = 1
-    assert data_equivalence(env.reset()[0], kept, exact=True)
-
-
-def test_the_hint_is_encoded_too():
-    env = EncodeText(GoldAction(gym.make("BabyAIText-v0")))
-    obs, info = env.reset(seed=0)
-    assert np.array_equal(obs["gold_action"][:2], encode(text=info["gold_action"], length=2)["text"])
 
 
 def test_encoded_environments_may_share_memory():
