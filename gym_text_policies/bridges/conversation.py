@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from gym_text.errors import EngineError, StepOrderError, UsageError
 from gym_text.spec import Observation, TextSpec
-from gym_text_policies.answers import MOST_UNUSABLE, UnusableCount, reply_in_game
+from gym_text_policies.answers import UnusableCount, reply_in_game
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
@@ -63,24 +63,22 @@ async def finished(work: Coroutine[Any, Any, T], undo: Callable[[T], object]) ->
 class Conversation:
     """An environment and the episode that is played in it: `begin` and `play` return the next text for the player.
 
-    An error of the environment ends the episode and closes the environment; the next `begin` makes another.
+    So many unusable answers in a row as `gym_text_policies.answers.MOST_UNUSABLE` says end an episode. An error of the environment
+    ends it, too, and closes the environment; the next `begin` makes another.
 
     Args:
         make_env: Makes the environment.
         strategy: The prompts' template.
-        max_unusable: Number of unusable answers in a row after which an episode ends.
         calls: Whether the player answers by calls of a tool.
 
     Raises:
-        UsageError: If the strategy is none for such answers, or the number is wrong; see `prompt_of`.
+        UsageError: If the strategy is none for such answers; see `prompt_of`.
     """
 
-    def __init__(
-        self, make_env: MakeEnv, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE, calls: bool = False
-    ) -> None:
+    def __init__(self, make_env: MakeEnv, strategy: str = "chat", *, calls: bool = False) -> None:
         self._make_env = make_env
         self._prompt = prompt_of(strategy, calls=calls)
-        self._unusable_count = UnusableCount(max_unusable)
+        self._unusable_count = UnusableCount()
         self._lock = threading.RLock()
         self._env: gym.Env[Any, Any] | None = None
         self._before: Observation | None = None
@@ -109,7 +107,7 @@ class Conversation:
             UsageError: If the strategy lists actions and the game takes any words.
         """
         with self._closing():
-            self._unusable_count = UnusableCount(self._unusable_count.most)
+            self._unusable_count = UnusableCount()
             self._before, self.info, self.actions, self.reward, self.score, self.end = None, {}, [], 0.0, 0.0, None
             if self._env is None:
                 self._env = self._make_env()

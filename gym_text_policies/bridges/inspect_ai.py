@@ -23,7 +23,6 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.registration import SERVED
 from gym_text.spec import TextSpec
-from gym_text_policies.answers import MOST_UNUSABLE, UnusableCount
 from gym_text_policies.bridges.conversation import Conversation, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -53,7 +52,6 @@ def levels(
     first_seed: int = 0,
     mode: str = "text",
     strategy: str | None = None,
-    max_unusable: int = MOST_UNUSABLE,
 ) -> Task:
     """Play levels of one environment; each level is a sample.
 
@@ -65,7 +63,6 @@ def levels(
         mode: How the model answers: text (in words), or tool (by a call of the tool ``act``).
         strategy: The prompts' template: a strategy that shows no examples, or the path of a ``.jinja`` file. By default it is
             ``chat`` in mode text, and ``tool`` in mode tool.
-        max_unusable: Unusable answers in a row after which an episode is truncated. Such an answer costs no step.
     """
     check_choice("fold", fold, FOLDS)
     check_no_fold("environment", [environment], fold)
@@ -75,7 +72,7 @@ def levels(
     seeds = range(first_seed, first_seed + episodes)
     return _task(
         [_sample(environment, fold, seed, environment) for seed in seeds],
-        player(mode, strategy, max_unusable),
+        player(mode, strategy),
         [mean(), stderr()],
         mode,
     )
@@ -88,7 +85,6 @@ def panel(
     only: str | Sequence[str] | None = None,
     mode: str = "text",
     strategy: str | None = None,
-    max_unusable: int = MOST_UNUSABLE,
 ) -> Task:
     """Play the panel: a fixed list of worlds, levels and limits. Each score has a mean for each world, and the worlds' mean.
 
@@ -97,7 +93,6 @@ def panel(
         only: Worlds that are played, with commas between; by default all.
         mode: See `levels`.
         strategy: See `levels`.
-        max_unusable: See `levels`.
     """
     check_choice("size", size, SIZES)
     worlds, fold = the_panel().worlds, the_panel().fold
@@ -111,7 +106,7 @@ def panel(
         for name in names
         for seed in the_panel().levels(name, size)
     ]
-    return _task(samples, player(mode, strategy, max_unusable), [grouped(mean(), "world", all="groups", all_label="panel")], mode)
+    return _task(samples, player(mode, strategy), [grouped(mean(), "world", all="groups", all_label="panel")], mode)
 
 
 def _sample(environment: str, fold: Fold, seed: int, world: str, history: int | None = None) -> Sample:
@@ -133,17 +128,16 @@ def _task(samples: Iterable[Sample], player: Solver, metrics: list[Metric], mode
 
 @solver
 @_of_package
-def player(mode: str = "text", strategy: str | None = None, max_unusable: int = MOST_UNUSABLE) -> Solver:
+def player(mode: str = "text", strategy: str | None = None) -> Solver:
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
     prompt_of(strategy, calls=mode == "tool")
-    UnusableCount(max_unusable)  # what is wrong is told before anything is played
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
         make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]))
-        game = Conversation(make_env, strategy, max_unusable=max_unusable, calls=mode == "tool")
+        game = Conversation(make_env, strategy, calls=mode == "tool")
         try:
             await run_sync(game.begin, level["seed"])
             if mode == "tool":

@@ -21,7 +21,6 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from gym_text.registration import SERVED
 from gym_text.spec import Observation
-from gym_text_policies.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.conversation import Conversation, finished, prompt_of
 from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -40,8 +39,6 @@ class LevelsConfig(vf.TasksetConfig):
     """Number of levels. Their seeds are `first_seed`, `first_seed` + 1, ..."""
     first_seed: int = Field(0, ge=0)
     """Seed of the first level."""
-    max_unusable: int = Field(MOST_UNUSABLE, ge=1)
-    """Unusable answers in a row after which an episode is truncated. Such an answer costs no step."""
     strategy: str = "chat"
     """The prompt template: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation is
     that of ``gym-text bench --strategy chat --history all --options own_words=true``. verifiers' ``system_prompt`` replaces the
@@ -55,7 +52,7 @@ class LevelsConfig(vf.TasksetConfig):
 
     def begin(self, seed: int) -> Conversation:
         """Begin the episode of a level."""
-        game = Conversation(self.make(), self.strategy, max_unusable=self.max_unusable)
+        game = Conversation(self.make(), self.strategy)
         game.begin(seed)
         return game
 

@@ -82,7 +82,7 @@ def write_report(
     import_extra("scipy", "bench")
     import_extra("matplotlib", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
-    from gym_text_policies.report.figures import is_twin
+    from gym_text_policies.report.figures import repeats_expert
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import MOST, choose, show
@@ -93,7 +93,7 @@ def write_report(
         raise UsageError(f"file: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     runs = read_runs(folders)
     rows = [variant.row for variant in runs.variants]
-    runs = replace(runs, variants=tuple(variant for variant in runs.variants if not is_twin(variant.row, rows)))
+    runs = replace(runs, variants=tuple(variant for variant in runs.variants if not repeats_expert(variant.row, rows)))
     shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress)
     for reason in without_pictures(shown):
         _logger.info("%s", reason)

@@ -84,18 +84,10 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
             drawn = Pictures(gold_actions=drawn.gold_actions)
         rank = order.setdefault(id(variant), len(order))
         data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions", "differing")})
-        shown.append((rank, summary.seed, Shown(_entry(variant, summary), data, drawn.missing)))
+        entry = {"environment": variant.environment, "policy": variant.policy, "seed": str(summary.seed)}
+        entry |= {"outcome": summary.outcome, "return": summary.total_reward}
+        shown.append((rank, summary.seed, Shown(entry, data, drawn.missing)))
     return [episode for *_, episode in sorted(shown, key=lambda item: item[:2])]
-
-
-def _entry(variant: Variant, summary: Summary) -> dict[str, Any]:
-    return {
-        "environment": variant.environment,
-        "policy": variant.policy,
-        "seed": str(summary.seed),
-        "outcome": summary.outcome,
-        "return": summary.total_reward,
-    }
 
 
 def script_json(value: Any) -> Markup:

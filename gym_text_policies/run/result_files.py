@@ -11,7 +11,7 @@ from typing import Any
 from gym_text.registration import ENGINES
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.report.figures import how_asked, is_twin, labels, row
+from gym_text_policies.report.figures import how_asked, labels, repeats_expert, row
 from gym_text_policies.report.table import NOTES, markdown
 from gym_text_policies.run.play import Run
 
@@ -35,7 +35,7 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
         asked = how_asked(planned.identity.policy, planned.plan.label)
         of_row = row(planned.plan.environment, planned.plan.label, run.episodes(planned), asked=asked)
         figures.append({"key": first, **of_row})
-    figures = [figure for figure in figures if not is_twin(figure, figures)]
+    figures = [figure for figure in figures if not repeats_expert(figure, figures)]
     folder = run.store.folder
     here = {figure["key"]: figure["policy"] for figure in figures}
     record = {

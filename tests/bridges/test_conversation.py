@@ -94,11 +94,11 @@ def test_an_experts_answers_win_in_any_form_of_action(environment, began):
 
 
 def test_only_unusable_answers_in_a_row_end_an_episode_after_which_no_step_is_played(began):
-    game = began(GOTO, 0, max_unusable=2)
-    for answer in ("sing", "turn left", "sing", "turn left", "sing", "sing"):
+    game = began(GOTO, 0)
+    for answer in ("sing", "turn left", *["sing"] * 4, "turn left", *["sing"] * 5):
         assert game.end is None
         game.play(answer)
-    assert (game.end, game.steps, game.unusable) == ("unusable_answers", 2, 4)
+    assert (game.end, game.steps, game.unusable) == ("unusable_answers", 2, 10)
     with pytest.raises(StepOrderError, match=r"an episode that goes on; it has ended: unusable_answers\. Begin one"):
         game.play("turn left")
     assert (game.end, game.steps) == ("unusable_answers", 2)
