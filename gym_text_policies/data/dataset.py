@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.data.rows import Row, check_prompts
+from gym_text_policies.data.rows import Row
 from gym_text_policies.files.folders import replace_folder
 from gym_text_policies.files.json_data import check_environment, checked
 from gym_text_policies.files.run_folders import writing
 from gym_text_policies.files.safe_files import check_folder
-from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.prompts.tools import called_action
 
 ROLES = ("system", "user", "assistant")
@@ -59,15 +58,11 @@ def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False
     replace_folder(folder, save)
 
 
-def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Row]:
+def read_rows(source: str | Path) -> list[Row]:
     """Read rows from a folder, or from the hub as ``hf:OWNER/NAME``.
 
-    Args:
-        source: The folder or repository.
-        policy: How the model that learns from the rows is prompted; None: the rows may have any prompt.
-
     Raises:
-        UsageError: If there are no rows, or they have another prompt than `policy`.
+        UsageError: If there are no rows, or a record is no row.
     """
     datasets = import_extra("datasets", "train")
     try:
@@ -83,7 +78,6 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
         raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}.{hint}") from error
     if not rows:
         raise UsageError(f"{source}: expected rows to learn from; got none.")
-    check_prompts(rows, policy, str(source))
     return rows
 
 

@@ -283,39 +283,24 @@ def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: P
         yield prompt.render(spec, obs | earlier, calls=policy.mode == "tool")
 
 
-def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
-    """Raise `UsageError` unless all rows have the same prompt, and the policy, if given, has that prompt, too.
-
-    The rows may show different numbers of earlier steps if no policy is given: one model can learn from rows of several games.
-    """
-    rows = list(rows)
-    prompts = {(row.strategy, row.with_reward, row.template, row.asked_for) for row in rows}
-    if len(prompts) > 1:
-        raise UsageError(f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and mode.")
-    if policy is not None:
-        template = str(training_prompt(policy).config["template"])
-        form = "calls" if policy.mode == "tool" else "words"
-        expected = (policy.strategy, str(policy.history), policy.with_reward, template, form)
-        others = sorted({(row.strategy, row.history, row.with_reward, row.template, row.asked_for) for row in rows} - {expected})
-        if others:
-            raise UsageError(
-                f"{source}: expected rows with the prompt (strategy, history, reward, version, answers) {expected}; got "
-                f"{others[0]}. The template has changed, or the settings name another. Collect again: that uses the stored "
-                "episodes."
-            )
-
-
 def policy_of(rows: Sequence[Row]) -> PolicyConfig:
     """Return how the model that learns from rows is prompted: with the longest history of the rows.
+
+    The rows may show different numbers of earlier steps: one model can learn from rows of several games.
 
     Raises:
         UsageError: If there are no rows, their prompts differ, or the template's file has changed since the rows were made.
     """
     if not rows:
         raise UsageError("data: expected rows to learn from; got none.")
-    check_prompts(rows, None, "data")
-    longest = max({row.history for row in rows}, key=lambda history: math.inf if history == "all" else int(history))
-    shown = [row for row in rows if row.history == longest]
-    policy = shown[0].policy
-    check_prompts(shown, policy, "data")
-    return dataclasses.replace(policy, think=True if any(row.thoughts for row in rows) else None)
+    prompts = {(row.strategy, row.with_reward, row.template, row.asked_for) for row in rows}
+    if len(prompts) > 1:
+        raise UsageError(f"data: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and mode.")
+    row = max(rows, key=lambda row: math.inf if row.history == "all" else int(row.history))
+    template = str(training_prompt(row.policy).config["template"])
+    if row.template != template:
+        raise UsageError(
+            f"data: expected rows with version {template} of the prompt {row.strategy!r}; got {row.template}. The template has "
+            "changed. Collect again: that uses the stored episodes."
+        )
+    return dataclasses.replace(row.policy, think=True if any(row.thoughts for row in rows) else None)

@@ -72,7 +72,9 @@ def resume(config: OnPolicyConfig, actor: Actor, optimizer: Optimizer) -> Progre
     """
     progress = saving.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
     if config.dev_every and not progress.iteration:
-        _save_metrics(config, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)})
+        save_metrics(
+            Path(config.folder), {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)}
+        )
     return progress
 
 
@@ -105,7 +107,7 @@ def end_iteration(
         if metrics["dev_success"] > progress.best_success:
             progress.best_success = metrics["dev_success"]
             replace_folder(Path(config.folder) / "best", lambda folder: saving.save_weights(actor, folder, record))
-    _save_metrics(config, metrics)
+    save_metrics(Path(config.folder), metrics)
     saving.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
     return metrics
 
@@ -121,7 +123,7 @@ def save_result(config: OnPolicyConfig, actor: Actor) -> Path:
     made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
     curve = read_metrics(Path(config.folder))
     record = {**prompt_record(config.learner(actor)), "made_by": made_by, "curve": curve}
-    saving.save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
+    saving.save_adapter(actor.model, result, record)  # this run may have saved an adapter after fewer iterations
     return result
 
 
@@ -131,16 +133,12 @@ def _dev_success(config: OnPolicyConfig, actor: Actor) -> float:
     return sum(won) / len(won)
 
 
-def _save_metrics(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
-    save_metrics(Path(config.folder), metrics)
-    _logger.info("%s", json.dumps(metrics))
-
-
 def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Append an iteration's line of metrics. Lines of this and later iterations, left by a killed run, are removed before."""
+    """Log an iteration's metrics, and append their line. Lines of this and later iterations, left by a killed run, are removed."""
     log = folder / "metrics.jsonl"
     kept = [line for line in read_metrics(folder) if line["iteration"] < metrics["iteration"]] if log.exists() else []
     write_atomically(log, "\n".join(map(json.dumps, [*kept, metrics])) + "\n")
+    _logger.info("%s", json.dumps(metrics))
 
 
 def read_metrics(folder: Path) -> list[dict[str, float]]:

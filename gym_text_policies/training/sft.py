@@ -136,7 +136,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
         record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
-        save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
+        save_adapter(model, result, record)  # this run may have saved one after fewer steps
         return result
 
 

@@ -109,9 +109,7 @@ def test_the_experts_calls_are_the_labels_and_later_prompts_have_the_calls_that_
 
 def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(gold, tmp_path):
     write_rows(gold, tmp_path / "rows")
-    assert read_rows(tmp_path / "rows", policy_of(gold)) == list(gold)
-    with pytest.raises(UsageError, match=r"expected rows with the prompt .*'words'\); got .*'calls'\)"):
-        read_rows(tmp_path / "rows", dataclasses.replace(policy_of(gold), mode="choose", strategy="chat"))
+    assert read_rows(tmp_path / "rows") == list(gold)
     with pytest.raises(UsageError, match=r"expected rows of one prompt; .* Collect them with one strategy and mode\."):
         policy_of([gold[0], dataclasses.replace(gold[1], tool="")])
     record = dataclasses.asdict(gold[0])

@@ -16,6 +16,7 @@ from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import policy_of
 from gym_text_policies.engines import jobs as engines
 from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.run.bench import BenchConfig, run
@@ -70,7 +71,7 @@ def test_gold_data_is_won_and_only_new_episodes_are_played_when_more_are_asked_f
     kept = [episode for episode in episodes if not episode.invalid]
     assert len(rows) == 6
     assert {row.episode for row in rows} == {episode.key for episode in kept if episode.outcome == "won"}
-    assert read_rows(tmp_path / "rows", TRAINED) == rows
+    assert read_rows(tmp_path / "rows") == rows and policy_of(rows) == TRAINED
     assert [label for label in rows[0].labels if label] == [m["content"] for m in rows[0].messages if m["role"] == "assistant"]
     played = []
     monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: played.extend(seeds) or ())

@@ -50,26 +50,22 @@ class Progress:
 # ---------------------------------------------------------------- adapters
 
 
-def save_adapter(model: Any, folder: str | Path, record: Mapping[str, Any], *, replace: bool = False) -> None:
+def save_adapter(model: Any, folder: str | Path, record: Mapping[str, Any]) -> None:
     """Save an adapter: 16-bit safetensors, its configuration, and its record; the folder is written whole or not at all.
 
     Args:
         model: The model with the adapter.
-        folder: The new folder.
+        folder: The folder. If there is one already, its files stay until the new one is complete.
         record: How the model is prompted, and how the adapter came about.
-        replace: Whether the folder may exist already. Its files stay until the new folder is complete.
 
     Raises:
-        UsageError: If the folder is not empty, and `replace` does not allow that.
         RunError: If a weight is not finite.
         StoreError: If the folder cannot be written.
     """
-    torch, folder = import_extra("torch", "train"), Path(folder)
-    if not replace and folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: expected a new folder; there is something in it. Name another one, or remove it.")
+    torch = import_extra("torch", "train")
     content = getattr(model, "base_content", "")
     record = {**record, BASE: content} if content else record
-    replace_folder(folder, lambda target: write_adapter(model, target, record, torch.float16))
+    replace_folder(Path(folder), lambda target: write_adapter(model, target, record, torch.float16))
 
 
 def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: Any = None) -> None:
