@@ -123,7 +123,7 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
         check_expert(env, "policy 'gold'")
         return GoldPolicy(text_spec(env), seed=seed)
     if config.model == "controller":
-        return ControllerPolicy.of(env)
+        return ControllerPolicy(env)
     if config.model.startswith("sb3:"):
         drawn = config.deterministic is False
         return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env, deterministic=not drawn, seed=seed if drawn else 0)

@@ -53,18 +53,14 @@ class GoldPolicy(Policy):
             UsageError: If the environment is not wrapped.
             PolicyError: If the expert has no action in this state.
         """
-        return [Decision(self._hint(turn)) for turn in turns]
-
-    @staticmethod
-    def _hint(turn: Turn) -> str:
-        if "gold_action" not in turn.obs:
-            raise UsageError("obs: expected the key 'gold_action'; it is missing. Use policy.wrap(env).")
-        hint: str = turn.obs["gold_action"]
-        if not hint:
-            raise PolicyError(
-                "The expert has no action here: it finds no plan, or the episode has left its path (expert='replan')."
-            )
-        return hint
+        for turn in turns:
+            if "gold_action" not in turn.obs:
+                raise UsageError("obs: expected the key 'gold_action'; it is missing. Use policy.wrap(env).")
+            if not turn.obs["gold_action"]:
+                raise PolicyError(
+                    "The expert has no action here: it finds no plan, or the episode has left its path (expert='replan')."
+                )
+        return [Decision(turn.obs["gold_action"]) for turn in turns]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -79,26 +75,21 @@ def controller_of(env: gym.Env[Any, Any]) -> Controller | None:
 
 
 class ControllerPolicy(Policy):
-    """Plays by the environment's controller: a function from the observation to the name of an action. It needs no model."""
+    """Plays by the environment's controller: a function from the observation to the name of an action. It needs no model.
 
-    def __init__(self, controller: Controller, env: gym.Env[Any, Any]) -> None:
+    Raises:
+        UsageError: If the environment has no controller.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(text_spec(env))
-        self._controller = controller
-
-    @classmethod
-    def of(cls, env: gym.Env[Any, Any]) -> ControllerPolicy:
-        """Return the controller of an environment.
-
-        Raises:
-            UsageError: If the environment has no controller.
-        """
         controller = controller_of(env)
         if controller is None:
             name = env.spec.id if env.spec else str(env)
             raise UsageError(
                 f"policy 'controller': expected an environment with a controller; {name} has none. Take 'gold' or 'random'."
             )
-        return cls(controller, env)
+        self._controller = controller
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Return the controller's action of each turn."""

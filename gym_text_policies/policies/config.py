@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Think
@@ -25,7 +25,7 @@ from gym_text_policies.settings.yaml_nodes import Node
 
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
-MODES = ("text", "json", "choose", "tool")
+MODES = get_args(Mode)
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
 _OF_ANY = ("action_rate", "noise", "expert_share", "seed")
@@ -155,10 +155,8 @@ class PolicyConfig(PromptOptions):
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:
         """Return a description from flat settings. Settings that are no field of this class become options of the backend."""
-        fields = {name: value for name, value in settings.items() if name in SETTINGS}
         options = settings.pop("options", None) or {}
-        others = {name: value for name, value in settings.items() if name not in SETTINGS}
-        return cls(model, **fields, options={**options, **others} if isinstance(options, Mapping) else options)
+        return cls(model, options={**options, **settings} if isinstance(options, Mapping) else options)
 
     @property
     def given(self) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from jinja2 import TemplateError, meta, nodes
 
 from gym_text import TextSpec, UsageError
 from gym_text.errors import check_choice
-from gym_text_policies.prompts.sandbox import ERRORS, TemplateEnvironment, check_file
+from gym_text_policies.files.safe_files import check_regular
+from gym_text_policies.prompts.sandbox import ERRORS, TemplateEnvironment
 from gym_text_policies.prompts.tools import as_calls, call_of, called_action
 from gym_text_policies.records import Message
 
 _FOLDER = Path(__file__).parent
-_MOST_INCLUDED = 50
 STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
 TOOL_STRATEGY = "tool"
 """The strategy whose messages TRL makes, too, of an environment of `gym_text_policies.bridges.trl`."""
@@ -52,10 +52,9 @@ class Prompt:
             check_choice("strategy", strategy, STRATEGIES)
             path = _FOLDER / f"{strategy}.jinja"
         self._with_reward = with_reward
-        self._environment = TemplateEnvironment([path.parent, _FOLDER])
+        self._environment = TemplateEnvironment(path.parent, _FOLDER)
         try:
-            check_file(path, path.parent)
-            sources = _sources(self._environment, path.read_text("utf-8"))
+            sources = _sources(self._environment, check_regular(path, path.parent).read_text("utf-8"))
             self._template = self._environment.from_string(sources[0])
             trees = [self._environment.parse(source) for source in sources]
             used = set().union(*map(meta.find_undeclared_variables, trees))
@@ -189,7 +188,7 @@ class Prompt:
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:
             block = self._template.blocks[name](self._template.new_context(variables))
-            return self._environment.joined(block).strip()
+            return "".join(block).strip()
         except UsageError:
             raise
         except ERRORS as error:
@@ -206,8 +205,8 @@ def _sources(environment: TemplateEnvironment, source: str, within: tuple[str, .
     if None in included:
         raise TemplateError("expected includes of files by their names, since included files are a part of the template's identity")
     for name in sorted(filter(None, included)):
-        if name in within or len(sources) > _MOST_INCLUDED:
-            raise TemplateError(f"expected at most {_MOST_INCLUDED} includes, none of them of itself; got {name!r} again")
+        if name in within:
+            raise TemplateError(f"expected no include of a file in itself; got {name!r} again")
         assert environment.loader is not None
         sources += _sources(environment, environment.loader.get_source(environment, name)[0], (*within, name))
     return sources

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -93,17 +93,12 @@ class Evaluator:
         pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
         if self._pool:
             rollouts = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
+        elif self._play_together:
+            rollouts = self._play_all(self._play_together, pairs, keep)
         else:
-            rollouts = list(self.play(pairs, keep))
+            rollouts = [play(self._env, self.form, *pair, keep) for pair in pairs]
         n = len(self.task.seeds)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(batch))]
-
-    def play(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> Iterator[Rollout]:
-        """Play in this process, and yield the rollout of each pair of parameters and seed."""
-        if self._play_together:
-            yield from self._play_all(self._play_together, pairs, keep)
-        else:
-            yield from (play(self._env, self.form, *pair, keep) for pair in pairs)
 
     def close(self) -> None:
         """Close the environment, and end the processes."""
@@ -111,14 +106,15 @@ class Evaluator:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._env.close()
 
-    def _play_all(
-        self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool
-    ) -> Iterator[Rollout]:
+    def _play_all(self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> list[Rollout]:
         values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
         seeds = [seed for _, seed in pairs]
         act = lambda obs, episodes: self.form.act(values[episodes], obs.astype(np.float64))[:, 0]  # noqa: E731
-        for seed, episode in zip(seeds, play_together(act, seeds, limit=self._limit, keep=keep), strict=True):
-            yield Rollout(seed, *episode._replace(actions=episode.actions[:, None]))
+        episodes = play_together(act, seeds, limit=self._limit, keep=keep)
+        return [
+            Rollout(seed, *episode._replace(actions=episode.actions[:, None]))
+            for seed, episode in zip(seeds, episodes, strict=True)
+        ]
 
 
 def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:

@@ -14,7 +14,7 @@ from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.parametric import Form, Parameter
 from gym_text_policies.records import Message
 from gym_text_policies.search.evaluations import Evaluation, Proposal, best
-from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
+from gym_text_policies.search.optimisers import Optimiser, generator
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
 from gym_text_policies.search.search_config import SearchConfig
 
@@ -61,7 +61,6 @@ class ModelOptimiser(Optimiser):
         self._spec = spec
         self._start = start
         self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
-        self._random = RandomOptimiser(form, seed)
         self._shown_parameters = _renamed(form.parameters) if config.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
@@ -108,9 +107,9 @@ class ModelOptimiser(Optimiser):
             ]
 
     def _proposal(self, draft: _Draft, seconds: float) -> Proposal:
-        answers, rng = draft.answers, generator(self.seed, "fallback", draft.index)
+        answers = draft.answers
         return Proposal(
-            draft.parameters or self._random.parameters(rng.uniform(size=len(self._shown_parameters))),
+            draft.parameters or self.draw("fallback", draft.index),
             "model" if draft.parameters else "random instead",
             reason=reason_of(answers[-1].text or "") if draft.parameters else None,
             answers=tuple(answer.text or "" for answer in answers),

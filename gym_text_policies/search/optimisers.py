@@ -48,6 +48,10 @@ class Optimiser(ABC):
         values = self.form.low + np.clip(unit, 0, 1) * (self.form.high - self.form.low)
         return tuple(np.clip(values, self.form.low, self.form.high).tolist())
 
+    def draw(self, stream: str, index: int) -> tuple[float, ...]:
+        """Draw each parameter uniformly within its bounds, for the evaluation with this index."""
+        return self.parameters(generator(self.seed, stream, index).uniform(size=len(self.form.parameters)))
+
 
 class RandomOptimiser(Optimiser):
     """Draws each parameter uniformly within its bounds."""
@@ -57,11 +61,7 @@ class RandomOptimiser(Optimiser):
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the next proposals."""
-        return [Proposal(self.draw(len(history) + i), "random") for i in range(self.ahead)]
-
-    def draw(self, index: int) -> tuple[float, ...]:
-        """Return the proposal of the evaluation with this index."""
-        return self.parameters(generator(self.seed, "random", index).uniform(size=len(self.form.parameters)))
+        return [Proposal(self.draw("random", len(history) + i), "random") for i in range(self.ahead)]
 
 
 class ZeroOptimiser(Optimiser):
@@ -142,14 +142,12 @@ class GpOptimiser(Optimiser):
         form: The form of the policy.
         seed: Seed of all random numbers.
         start: Number of evaluations before the first proposal of this optimiser.
-        first: Least number of evaluations before the first fit. If there are fewer, the proposals are random.
     """
 
-    def __init__(self, form: Form, seed: int, *, start: int = 0, first: int = 10) -> None:
+    def __init__(self, form: Form, seed: int, *, start: int = 0) -> None:
         super().__init__(form, seed)
         import_extra("sklearn", "search")
-        self._first = max(start, first)
-        self._random = RandomOptimiser(form, seed)
+        self._first = max(start, 10)  # fewer evaluations are too few to fit: the proposals are random
         self._kernel: Any = None
         self._fitted = 0
 
@@ -157,7 +155,7 @@ class GpOptimiser(Optimiser):
         """Return the candidate with the greatest expected improvement."""
         n = len(history)
         if n < self._first:
-            return [Proposal(self._random.draw(i), "gp") for i in range(n, self._first)]
+            return [Proposal(self.draw("random", i), "gp") for i in range(n, self._first)]
         from scipy import stats
 
         rng = generator(self.seed, "gp", n)

@@ -98,7 +98,6 @@ OBS = {"text": "A ball.", "goal": "go", "numbers": np.arange(3.0)}
         ("{{ names.append('x') }}", "no attribute 'append'"),
         ("{{ obs.numbers.fill(0) }}", "unsafe"),
         ("{{ obs.numbers.tofile('stolen') }}", "unsafe"),
-        ("{% set a = 'x' * 90000 %}{% for i in range(99) %}{{ a }}{% endfor %}", "1,000,000 characters"),
         ("{{ range(10 ** 9) | list | length }}", "Range too big"),
         ("{{ obs.text + 1 }}", "can only concatenate"),
         ("{{ 1 / 0 }}", "division by zero"),
@@ -125,14 +124,12 @@ def test_no_link_is_followed_and_only_templates_are_included(tmp_path):
     (own / "up").symlink_to(tmp_path / "secret")
     (own / "part.jinja").write_text("part")
     (own / "self.jinja").write_text("{% include 'self.jinja' %}")
-    (own / "large.jinja").write_text("x" * 2_000_000)
     for include, message in (
         ("'link.jinja'", "is a link out of it"),
         ("'up/key.jinja'", "is a link out of it"),
         ("'../secret/key.jinja'", "expected a Jinja template"),
         ("'key.txt'", r"expected to include \.jinja files"),
-        ("'self.jinja'", "none of them of itself"),
-        ("'large.jinja'", "at most 1,000,000 bytes"),
+        ("'self.jinja'", "no include of a file in itself"),
         ("obs.text", "by their names"),
     ):
         with pytest.raises(UsageError, match=message):
