@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -156,3 +156,10 @@ class Backend(ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Everything that the model's answers depend on, as plain JSON, without secrets."""
+
+
+def spent(answers: Iterable[Any]) -> dict[str, Any]:
+    """Return the sums of what decisions, or answers of a backend, took: tokens and US dollars, by the names of their fields."""
+    answers = list(answers)
+    names = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
+    return {name: sum(getattr(answer, name) for answer in answers) for name in names}

@@ -86,7 +86,9 @@ class CollectConfig(PlayOptions, PromptOptions):
     def asked(self) -> PolicyConfig:
         """The player's settings that the user gives, and defaults for settings that every stored episode records."""
         mixed: dict[str, Any] = {"noise": self.noise, "expert_share": self.expert_share}
-        return self.asking(self.model, options=self.options, **mixed).with_defaults(_DEFAULTS)
+        return PolicyConfig(self.model, strategy=self.strategy, history=self.history, options=self.options, **mixed).with_defaults(
+            _DEFAULTS
+        )
 
     @property
     def prompting(self) -> PolicyConfig:

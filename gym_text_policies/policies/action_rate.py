@@ -40,8 +40,7 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
         space = env.observation_space
-        if not isinstance(space, spaces.Dict) or not env.has_wrapper_attr("text_spec"):
-            raise UsageError(f"LastAction: expected an environment with Dict observations and a text_spec; got {env}.")
+        assert isinstance(space, spaces.Dict)
         self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME), STEP: _NUMBER})
         self._spec: TextSpec = env.get_wrapper_attr("text_spec")
         self._last: dict[str, Any] = {}

@@ -42,15 +42,6 @@ class PromptOptions:
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 
-    def asking(self, model: str, **settings: Any) -> PolicyConfig:
-        """Return the description of a model with these settings.
-
-        Args:
-            model: The model.
-            settings: More fields of `PolicyConfig`.
-        """
-        return PolicyConfig(model, strategy=self.strategy, history=self.history, **settings)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig(PromptOptions):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,8 +30,8 @@ class Example:
     """Pairs (text of the observation, name of the action)."""
 
 
-class Examples(ABC):
-    """Chooses the examples of a prompt.
+class FewShot:
+    """The examples of a prompt: always the first demonstrations, so that the beginning of the prompt never changes.
 
     Args:
         count: Number of examples in a prompt, 1 to 1000.
@@ -48,9 +47,9 @@ class Examples(ABC):
         if not self._demonstrations:
             raise UsageError("examples: expected at least one demonstration; got none. Is there an expert for this environment?")
 
-    @abstractmethod
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
         """Return the examples for an observation."""
+        return self._demonstrations[: self._count]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -59,15 +58,7 @@ class Examples(ABC):
         return {"examples": self._count, "demonstrations": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
-class FewShot(Examples):
-    """Always shows the first demonstrations, so that the beginning of the prompt never changes."""
-
-    def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
-        """Return the first demonstrations."""
-        return self._demonstrations[: self._count]
-
-
-class Retrieval(Examples):
+class Retrieval(FewShot):
     """Shows single steps with the most similar goal and text, the most similar first. Similarity is BM25 (the package bm25s)."""
 
     def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:

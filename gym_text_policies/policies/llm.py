@@ -16,7 +16,7 @@ from gym_text_policies.answers import reply_to, why_unusable
 from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
-from gym_text_policies.policies.examples import Examples
+from gym_text_policies.policies.examples import FewShot
 from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
 from gym_text_policies.policies.question import Question, Thinking
 from gym_text_policies.policies.seen_pictures import Pictures
@@ -68,7 +68,7 @@ class LLMPolicy(Policy):
         spec: TextSpec,
         config: PolicyConfig | None = None,
         *,
-        examples: Examples | None = None,
+        examples: FewShot | None = None,
         **settings: Any,
     ) -> None:
         check_options("LLMPolicy", settings, FIELDS)

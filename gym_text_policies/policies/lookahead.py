@@ -13,13 +13,12 @@ import numpy as np
 from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
+from gym_text_policies.backends.base import spent
 from gym_text_policies.policies.game_tree import Node, Simulator, worth_of
 from gym_text_policies.policies.tree_search import OF_PUCT, SearchSettings, best_of_n, puct
 from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
-_SPENT = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
-"""Fields of a decision that are sums over all answers of the search."""
 _REMEMBERED = 128
 """Most episodes whose last search is kept."""
 
@@ -185,7 +184,7 @@ class _RunningSearch:
             plan=root.plan,
             model_calls=len(self._answers),
             simulator_steps=self._simulator.steps,
-            **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},
+            **spent(self._answers),
         )
 
 
@@ -205,7 +204,6 @@ def _vote(searches: Sequence[_RunningSearch]) -> Decision:
         for name, value in (decision.values or {}).items():
             totals[name] += value * here[name]
     assert root.decision is not None
-    answers = [root.decision, *found]
     action = settings.chosen(root.names, votes, root.prior, searches[0].rng)
     return dataclasses.replace(
         root.decision,
@@ -216,5 +214,5 @@ def _vote(searches: Sequence[_RunningSearch]) -> Decision:
         plan=min((decision.plan for decision in found if decision.plan[:1] == (action,)), key=len, default=()),
         model_calls=1 + sum(decision.model_calls for decision in found),
         simulator_steps=sum(decision.simulator_steps for decision in found),
-        **{name: sum(getattr(answer, name) for answer in answers) for name in _SPENT},
+        **spent([root.decision, *found]),
     )

@@ -240,18 +240,6 @@ class SearchedPolicy(Policy):
         return {"kind": "search", "form": self._form.kind, "parameters": dict(zip(names, self._values[0].tolist(), strict=True))}
 
 
-def policy_record(form: Form, values: Sequence[float], **about: Any) -> dict[str, Any]:
-    """Return the contents of a ``policy.json``, which `load_searched` reads.
-
-    Args:
-        form: The form of the policy.
-        values: The values of its parameters.
-        about: More keys, which say how the search found the values.
-    """
-    parameters = {parameter.name: value for parameter, value in zip(form.parameters, values, strict=True)}
-    return {"policy": form.kind, "parameters": parameters, **about}
-
-
 def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
     """Return the policy of a ``policy.json`` that a search wrote.
 

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -179,16 +180,12 @@ class _Names:
         self._ignored = (_MARKUP | _ARTICLES) - used
         self._ends = _ENDS - used
         self._signs = {text for text in used if not text[0].isalnum()}
-        self._tree: dict[str | None, Any] = {}  # token -> tree of what may follow; None -> the names that end here
-        self._bare: dict[tuple[str, ...], list[str]] = {}  # names in brackets, by the words inside the brackets
+        self._by_key: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, key in keys.items():
-            if key:  # a name without words and signs cannot be found
-                node = self._tree
-                for text in key:
-                    node = node.setdefault(text, {})
-                node.setdefault(None, []).append(name)
-            if len(key) > 2 and key[0] == "[" and key[-1] == "]":
-                self._bare.setdefault(key[1:-1], []).append(name)
+            self._by_key[key].append(name)
+        self._lengths: dict[str, list[int]] = defaultdict(list)  # of the names that begin with a token, the longest first
+        for key in sorted(filter(None, self._by_key), key=len, reverse=True):  # a name without words and signs cannot be found
+            self._lengths[key[0]].append(len(key))
 
     def matches(self, answer: str) -> set[str]:
         """Return the names in an answer: one if the answer is clear, several if it is not."""
@@ -221,21 +218,19 @@ class _Names:
 
     def _longest(self, text: str, tokens: list[_Token], first: int) -> tuple[int, list[str]]:
         """Return the end of the longest name that begins at a token, and the names it can be; 0 and no names if there is none."""
-        node, last, names = self._tree, 0, []
-        if tokens[first].text in node and _parted(text, tokens[first].start, -1):
-            for index in range(first, len(tokens)):
-                node = node.get(tokens[index].text, {})
-                if not node:
-                    break
-                if None in node and _parted(text, tokens[index].end - 1, 1):
-                    last, names = index + 1, node[None]
-        return last, names
+        lengths = self._lengths.get(tokens[first].text, [])
+        if lengths and _parted(text, tokens[first].start, -1):
+            for last in (first + length for length in dict.fromkeys(lengths) if first + length <= len(tokens)):
+                names = self._by_key.get(tuple(token.text for token in tokens[first:last]))
+                if names and _parted(text, tokens[last - 1].end - 1, 1):
+                    return last, names
+        return 0, []
 
     def _without_brackets(self, text: str, tokens: list[_Token]) -> set[str]:
         """Return the names in brackets whose content is the whole answer."""
         tokens = [token for token in tokens if token.text not in self._ends]
-        names = self._bare.get(tuple(token.text for token in tokens), [])
-        if not names or not _parted(text, tokens[0].start, -1) or not _parted(text, tokens[-1].end - 1, 1):
+        names = self._by_key.get(("[", *(token.text for token in tokens), "]"), [])
+        if not tokens or not names or not _parted(text, tokens[0].start, -1) or not _parted(text, tokens[-1].end - 1, 1):
             return set()
         return set(names)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.answers import Reason
-from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.base import Answer, spent
 from gym_text_policies.policies.seen_pictures import Seen
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import as_calls
@@ -97,15 +97,11 @@ class Question:
             retries=0 if chosen else len(texts) - 1,
             probabilities=self.probabilities if chosen else None,
             probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
-            tokens_in=sum(answer.tokens_in for answer in self.answers),
-            tokens_cached=sum(answer.tokens_cached for answer in self.answers),
-            tokens_out=sum(answer.tokens_out for answer in self.answers),
-            tokens_reasoning=sum(answer.tokens_reasoning for answer in self.answers),
             turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
-            cost=sum(answer.cost for answer in self.answers),
             reference=self.answers[-1].reference if self.answers else None,
             tokens=self._tokens(chosen),
             picture=self.picture.digest if self.picture and self.answers else None,
+            **spent(self.answers),
         )
 
     def _tokens(self, chosen: bool) -> Tokens | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text import TextSpec
-from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.base import Answer, Backend, Request, spent
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.parametric import Form, Parameter
 from gym_text_policies.records import Message
@@ -114,13 +114,9 @@ class ModelOptimiser(Optimiser):
             reason=reason_of(answers[-1].text or "") if draft.parameters else None,
             answers=tuple(answer.text or "" for answer in answers),
             rejections=tuple(draft.rejections),
-            tokens_in=sum(answer.tokens_in for answer in answers),
-            tokens_cached=sum(answer.tokens_cached for answer in answers),
-            tokens_out=sum(answer.tokens_out for answer in answers),
-            tokens_reasoning=sum(answer.tokens_reasoning for answer in answers),
             thoughts=tuple(answer.reasoning or "" for answer in answers) if any(answer.reasoning for answer in answers) else (),
-            cost=sum(answer.cost for answer in answers),
             seconds=seconds,
+            **spent(answers),
         )
 
     def messages(self, history: Sequence[Evaluation]) -> list[Message]:

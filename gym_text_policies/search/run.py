@@ -14,7 +14,6 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import replacing, subfolder
-from gym_text_policies.policies.parametric import policy_record
 from gym_text_policies.search.evaluate import Evaluator, Rollout
 from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Found, best, summarise
 from gym_text_policies.search.model import ModelOptimiser
@@ -83,7 +82,7 @@ def _loop(
                 watch(evaluation, top)
     if store is not None and top:  # a killed run may have stored the evaluation, but not the policy
         _save_policy(store.folder, config, evaluator, top)
-    return Found(tuple(history), _policy(config, evaluator, best(history)))
+    return Found(tuple(history), _policy_of(config, evaluator, best(history)))
 
 
 def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
@@ -126,17 +125,18 @@ def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
         )
 
 
-def _policy(config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Any]:
-    return policy_record(
-        evaluator.form,
-        evaluation.parameters,
-        environment=config.environment,
-        value=evaluation.value,
-        evaluation=evaluation.index,
-        rollouts=len(evaluation.returns),
-        optimiser=config.optimiser,
-    )
+def _policy_of(config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Any]:
+    names = [parameter.name for parameter in evaluator.form.parameters]
+    return {
+        "policy": evaluator.form.kind,
+        "parameters": dict(zip(names, evaluation.parameters, strict=True)),
+        "environment": config.environment,
+        "value": evaluation.value,
+        "evaluation": evaluation.index,
+        "rollouts": len(evaluation.returns),
+        "optimiser": config.optimiser,
+    }
 
 
 def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> None:
-    write_atomically(folder / "policy.json", json.dumps(_policy(config, evaluator, evaluation), indent=1) + "\n")
+    write_atomically(folder / "policy.json", json.dumps(_policy_of(config, evaluator, evaluation), indent=1) + "\n")

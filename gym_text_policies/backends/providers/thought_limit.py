@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gym_text.errors import PolicyError, UsageError
-from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.base import Answer, Request, spent
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
 
 _logger = logging.getLogger(__name__)
@@ -112,8 +112,7 @@ def _is_in_thought(request: Request, cut: Answer, limit: int | None) -> bool:
 
 def _after(first: Answer, second: Answer) -> Answer:
     """Return the second of two answers, with the tokens and the price of both."""
-    names = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
-    return replace(second, **{name: getattr(first, name) + getattr(second, name) for name in names})
+    return replace(second, **spent([first, second]))
 
 
 def check_thought(model: str, request: Request, answer: Answer, *, hidden: bool) -> None:
