@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
@@ -25,17 +25,8 @@ from gym_text_policies.backends.providers.typed_decisions import check_no_pictur
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs"]
 """The ways to ask for choices; see `OpenAIBackend`."""
-
-
-class _Way(NamedTuple):
-    """A way to ask for choices whose number is limited."""
-
-    most_choices: int
-    probability_kind: str
-
-
-_WAYS = {"decisions": _Way(255, "decision"), "systemone": _Way(26, "letter")}
-"""``logprobs`` has no limit; ``auto`` is ``logprobs`` or ``decisions``."""
+_MOST_CHOICES = {"decisions": 255, "systemone": 26}
+"""Most choices of a typed decision. ``logprobs`` has no limit; ``auto`` is ``logprobs`` or ``decisions``."""
 _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
     "decide='systemone' is for transformers serve. Mode 'json' needs none."
@@ -121,8 +112,8 @@ class OpenAIBackend(RemoteBackend):
         self._thoughts = ThoughtLimit(self._call, self._is_by_tokens)
         self._scores: dict[Connection, ExactScores | None] = {}  # of the servers that were asked for their kind
         self._lock = threading.Lock()
-        self.most_choices = _WAYS.get(self._decide, _WAYS["decisions"]).most_choices
-        self.probability_kind = _WAYS[self._decide].probability_kind if self._decide in _WAYS else "likelihood"
+        self.most_choices = _MOST_CHOICES.get(self._decide, _MOST_CHOICES["decisions"])
+        self.probability_kind = {"decisions": "decision", "systemone": "letter"}.get(self._decide, "likelihood")
 
     def _connect(self, url: str | None, key: str) -> Connection:
         timeout = self._options.timeout
@@ -154,7 +145,7 @@ class OpenAIBackend(RemoteBackend):
 
     def _check_choices(self, request: Request) -> None:
         check_no_picture(request)
-        if self._decide in _WAYS:  # else the server is asked for its kind first
+        if self._decide in _MOST_CHOICES:  # else the server is asked for its kind first
             super()._check_choices(request)
 
     def _sent(self, request: Request) -> tuple[Any, int]:
@@ -176,7 +167,7 @@ class OpenAIBackend(RemoteBackend):
     def _is_by_tokens(self, request: Request) -> bool:
         """Return whether a request is answered by tokens, if the server takes tokens."""
         if request.choices is not None:
-            return self._decide not in _WAYS
+            return self._decide not in _MOST_CHOICES
         others = (request.schema, request.tool, request.picture)
         return request.tokens and bool(self._urls) and all(part is None for part in others)
 
