@@ -1,30 +1,31 @@
 """The most probable candidate, found without the probabilities of the others.
 
 The log-probability of a token is at most 0. So the sum over a candidate's first tokens bounds the sum over all of them, and what
-begins less probably than a whole candidate need not be read further. The search reads on behind the most probable beginnings, until
-none is as probable as the best whole candidate: a uniform-cost search. It finds the candidate to which `decoding.read` gives the
-highest score, up to rounding.
+begins less probably than a whole candidate need not be read further. The search reads the candidates with the most probable
+beginnings, which also bounds those that begin alike, until no other begins as probably as the best one that was read: a best-first
+search. It finds the candidate to which `decoding.read` gives the highest score, up to rounding.
 
-Each pass reads its beginnings from the prompt on. Where a model finds all candidates about equally probable, nothing can be left
+Each pass reads its candidates from the prompt on. Where a model finds all candidates about equally probable, nothing can be left
 out. So the longer a search takes, the more a pass reads, and in the end all that is left.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from gym_text.errors import PolicyError
+from gym_text_policies.backends.local.decoding import Candidates
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import Tree
 
 _READ_AT_ONCE = 4
-"""Least beginnings that one pass reads on. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
+"""Least candidates that one pass reads. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
 _SHARE = 8
-"""A pass reads on one beginning for each so many tokens that were read before."""
+"""A pass reads one candidate for each so many tokens that were read before."""
 
 
 @dataclass(frozen=True)
@@ -59,54 +60,37 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
     """
     tree = Tree()
     paths = [tree.grow(-1, [*tokens, end]) for tokens in candidates]
-    whole = {path[-1]: index for index, path in reversed([*enumerate(paths)])}  # the node of a candidate's end -> the candidate
-    following: list[list[int]] = [[] for _ in range(len(tree.tokens) + 1)]  # the last entry, at -1, is for the prompt
+    following: dict[int, list[int]] = defaultdict(list)  # the nodes behind each node; -1 stands for the prompt
     for node, parent in enumerate(tree.parents):
         following[parent].append(node)
-    log_probs, sums = [0.0] * len(following), [0.0] * len(following)
-    unread, best, highest, tokens_read = [(0.0, -1)], -1, -float("inf"), 0  # unread: a heap of (-sum, node)
-    while unread and -unread[0][0] >= highest:
-        nodes: list[int] = []
-        reads_all = tokens_read > len(tree.tokens)
-        while unread and -unread[0][0] >= highest and (reads_all or len(nodes) < max(_READ_AT_ONCE, tokens_read // _SHARE)):
-            nodes.append(heapq.heappop(unread)[1])
-        for node in nodes:  # also of those that are added here: where only one token can follow, it is read in the same pass
-            nodes += [child for child in following[node] if following[child] and (reads_all or len(following[node]) == 1)]
-        branch = Branch.line(prefix, prompt[len(prefix.tokens) :], [])
-        last = len(branch.tokens) - 1
-        grown = Tree(branch.tokens, branch.parents)
-        places = [_grow(grown, last, tree, node) for node in nodes]
-        branch.wanted += sorted({last, *places})  # the tokens up to the first wanted one must have no fork between them
-        tokens_read += len(branch.tokens) - last - 1
-        logits = yield branch
-        branch.keep(last)
-        row_of, children = {place: row for row, place in enumerate(branch.wanted)}, [following[node] for node in nodes]
-        rows = [row_of[place] for place, those in zip(places, children, strict=True) for _ in those]
-        new = [child for those in children for child in those]
-        predicted = torch.log_softmax(logits, -1, out=logits)[rows, [tree.tokens[child] for child in new]]
-        read = set(nodes)
-        for child, log_prob in zip(new, predicted.tolist(), strict=True):
-            log_probs[child], sums[child] = log_prob, sums[tree.parents[child]] + log_prob
-            if child in whole and (sums[child], -whole[child]) > (highest, -best):
-                best, highest = whole[child], sums[child]
-            if following[child] and child not in read:
-                heapq.heappush(unread, (-sums[child], child))
-        if predicted.isnan().any():
-            best = -1
-            break
-    if best < 0:
-        raise PolicyError("model: expected a log-probability of each choice; got NaN, or minus infinity for all of them.")
-    path = paths[best]
-    return Found(best, [tree.tokens[node] for node in path], [log_probs[node] for node in path], tokens_read)
-
-
-def _grow(grown: Tree, last: int, tree: Tree, node: int) -> int:
-    """Add a beginning to a pass, behind the prompt's last token; return the place of its own last token."""
-    tokens = []
-    while node >= 0:
-        tokens.append(tree.tokens[node])
-        node = tree.parents[node]
-    return [last, *grown.grow(last, reversed(tokens))][-1]
+    log_probs: dict[int, float] = {}
+    group: list[int] = []  # the candidates of the next pass; the first pass reads the prompt alone
+    tokens_read = 0
+    while True:
+        read = Candidates.of(prefix, prompt, [candidates[index] for index in group], end)
+        last = read.branch.wanted[0]
+        tokens_read += len(read.branch.tokens) - last - 1
+        logits = yield read.branch
+        read.branch.keep(last)
+        rows = {-1: 0}  # node -> the row of the logits after it
+        for index, rows_of_path in zip(group, read.rows, strict=True):
+            rows |= zip(paths[index], rows_of_path[1:], strict=False)  # nothing is read after the end of turn
+        new = [(row, node) for parent, row in rows.items() for node in following[parent]]
+        predicted = torch.log_softmax(logits, -1, out=logits)[[row for row, _ in new], [tree.tokens[node] for _, node in new]]
+        log_probs |= zip((node for _, node in new), predicted.tolist(), strict=True)
+        bounds = [sum(log_probs.get(node, 0.0) for node in path) for path in paths]
+        whole = [index for index, path in enumerate(paths) if path[-1] in log_probs]
+        best = max(whole, key=bounds.__getitem__, default=-1)
+        highest = bounds[best] if whole else -float("inf")
+        if predicted.isnan().any() or (len(whole) == len(paths) and highest == -float("inf")):
+            raise PolicyError("model: expected a log-probability of each choice; got NaN, or minus infinity for all of them.")
+        known = set(whole)
+        group = sorted((i for i in range(len(paths)) if i not in known and bounds[i] >= highest), key=lambda i: -bounds[i])
+        if not group:
+            path = paths[best]
+            return Found(best, [tree.tokens[node] for node in path], [log_probs[node] for node in path], tokens_read)
+        if tokens_read <= len(tree.tokens):
+            del group[max(_READ_AT_ONCE, tokens_read // _SHARE) :]
 
 
 @torch.inference_mode()

@@ -64,19 +64,6 @@ class Candidates:
         tokens, rows = tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes)
         return cls(branch, tokens, rows)
 
-    @property
-    def targets(self) -> list[tuple[int, int]]:
-        """For each token of all candidates a pair: the row of the logits that predicts the token, and the token."""
-        return [pair for rows, tokens in zip(self.rows, self.tokens, strict=True) for pair in zip(rows, tokens, strict=True)]
-
-    def scores(self, log_probs: Sequence[Sequence[float]]) -> list[float]:
-        """Return log P(candidate + end of turn | prompt) of each candidate.
-
-        Args:
-            log_probs: Of each token of each candidate.
-        """
-        return [sum(token_log_probs) for token_log_probs in log_probs]
-
 
 @torch.inference_mode()
 def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[float, ...]]]:
@@ -85,7 +72,10 @@ def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[
     logits = prefixes.compute(branches)
     for branch in branches:
         branch.keep(branch.wanted[0] + 1)
-    targets = [candidates.targets for candidates in requests]
+    targets = [
+        [pair for rows, tokens in zip(each.rows, each.tokens, strict=True) for pair in zip(rows, tokens, strict=True)]
+        for each in requests
+    ]  # of each token of all candidates the row of the logits that predicts it, and the token
     sizes = list(map(len, targets))
     indices = torch.tensor(list(itertools.chain(*targets)), device=logits[0].device)  # (tokens of all candidates, 2)
     parts = zip(logits, torch.split(indices, sizes), strict=True)

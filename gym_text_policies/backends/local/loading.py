@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -16,8 +14,6 @@ from gym_text_policies.backends.local.models import Dtype, Source, device_of, lo
 from gym_text_policies.backends.local.transformers import TransformersBackend
 
 _logger = logging.getLogger(__name__)
-_SILENT = 5.0
-"""Seconds after which it is told that a model is being loaded."""
 _KEPT = 2
 """Number of models that stay in memory after their last use."""
 
@@ -107,8 +103,7 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
             _kept.popitem(last=False)
         for other in tuple(_kept.values()):  # another thread may ask for a model while this one waits
             other.forget()  # a run plays one model after the other: what all have read would take gigabytes
-        with _announced(source.name):
-            backend = _in_use[key] = _load(source, max_cached_tokens)
+        backend = _in_use[key] = _load(source, max_cached_tokens)
     _kept[key] = backend
     _kept.move_to_end(key)
     while len(_kept) > _KEPT:
@@ -116,19 +111,8 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
     return backend
 
 
-@contextlib.contextmanager
-def _announced(name: str) -> Iterator[None]:
-    """Log what is waited for, if a block takes long."""
-    timer = threading.Timer(_SILENT, _logger.info, ("Loading %s, which takes up to two minutes on slow cores.", name))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _load(source: Source, max_cached_tokens: int | None) -> TransformersBackend:
+    _logger.info("Loading %s.", source.name)
     model, tokenizer = load_model(source)
     precision = _precision(source) or str(model.dtype).removeprefix("torch.")
     if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():

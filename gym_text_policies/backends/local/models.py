@@ -112,17 +112,12 @@ class Source:
         fields: dict[str, Any] = {"model": self.name}
         if self.adapter:
             fields |= {"base": self.base, "adapter": self.digest}
-        fields |= {key: value for key in ("content", "commit") if (value := getattr(self, key))}
-        if self.load_in_4bit:
-            fields["load_in_4bit"] = True
+        others = ("content", "commit", "load_in_4bit", "device_map", "end_of_turn")
+        fields |= {key: value for key in others if (value := getattr(self, key))}
         if device_of(self.device) != device_of("auto"):
             fields["device"] = self.device
-        if self.device_map is not None:
-            fields["device_map"] = self.device_map
         if self.template_kwargs:
             fields["template_kwargs"] = dict(self.template_kwargs)
-        if self.end_of_turn:
-            fields["end_of_turn"] = self.end_of_turn
         return fields
 
     @property

@@ -212,7 +212,7 @@ class TransformersBackend(Backend):
         return [
             each.answer(
                 dict(zip(each.question.choices, zip(tree.tokens, rows, strict=True), strict=True)),
-                probabilities=softmax(each.question.choices, tree.scores(rows)),
+                probabilities=softmax(each.question.choices, list(map(sum, rows))),
                 probability_kind="likelihood",
                 tokens_in=sum(map(len, tree.tokens)),
             )
