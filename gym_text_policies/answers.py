@@ -13,10 +13,8 @@ from typing import Any, Literal, get_args
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from gym_text.errors import check_int
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.backends.base import Answer
-from gym_text_policies.environments import MOST_STEPS
 from gym_text_policies.policy import text_spec
 
 Reason = Literal["cut", "empty", "several actions", "no action", "refusal", "no call"]
@@ -84,17 +82,9 @@ class Unusable(str):
 
 
 class UnusableCount:
-    """Counts the unusable answers of an episode.
+    """Counts the unusable answers of an episode."""
 
-    Args:
-        most: Number of unusable answers in a row after which the episode ends, 1 or more.
-
-    Raises:
-        UsageError: If the number is none.
-    """
-
-    def __init__(self, most: int = MOST_UNUSABLE) -> None:
-        self.most = check_int("max_unusable", most, 1, MOST_STEPS)
+    def __init__(self) -> None:
         self.total = 0
         """Number of unusable answers so far."""
         self.in_a_row = 0
@@ -104,7 +94,7 @@ class UnusableCount:
         """Count an answer; return whether the episode ends."""
         self.total += not usable
         self.in_a_row = 0 if usable else self.in_a_row + 1
-        return self.in_a_row >= self.most
+        return self.in_a_row >= MOST_UNUSABLE
 
 
 class TellUnusable(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -112,19 +102,18 @@ class TellUnusable(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: An environment with ``obs["text"]`` and a ``text_spec``.
-        most: Number of unusable answers in a row after which the episode is truncated.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], most: int = MOST_UNUSABLE) -> None:
-        RecordConstructorArgs.__init__(self, most=most)
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
         super().__init__(env)
         self.text_spec = _Telling(**vars(text_spec(env)))
-        self._count = UnusableCount(most)
+        self._count = UnusableCount()
         self._last: tuple[Observation, dict[str, Any]] = {}, {}
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode."""
-        self._count = UnusableCount(self._count.most)
+        self._count = UnusableCount()
         self._last = self.env.reset(**arguments)
         return self._last
 

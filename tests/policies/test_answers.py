@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gym_text_policies import rollout
-from gym_text_policies.answers import MOST_UNUSABLE, TellUnusable, Unusable, UnusableCount, reply_in_game
+from gym_text_policies.answers import MOST_UNUSABLE, TellUnusable, Unusable, reply_in_game
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.llm import LLMPolicy
@@ -37,9 +37,3 @@ def test_a_model_is_told_the_game_stands_still_and_only_answers_in_a_row_end_it(
     assert texts[1:5] == [reply_in_game(spec, first)] * 4 and texts[6:] == [reply_in_game(spec, second)] * MOST_UNUSABLE
     assert all(np.array_equal(step.observation["goal"], first["goal"]) for step in episode.steps)
     assert [step.reward for step in episode.steps if not step.decision.valid] == [0.0] * episode.invalid
-
-
-def test_a_tally_begins_anew_after_a_usable_answer():
-    tally = UnusableCount(2)
-    assert [tally.add(usable=usable) for usable in (False, True, False, False)] == [False, False, False, True]
-    assert (tally.total, tally.in_a_row) == (3, 2)
