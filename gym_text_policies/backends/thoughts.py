@@ -55,7 +55,7 @@ class ThoughtAndAnswer(NamedTuple):
     """Whether the thought ended, or there was none."""
 
 
-def split_thought(text: str, *, inside: bool = False) -> ThoughtAndAnswer:
+def split_thought(text: str) -> ThoughtAndAnswer:
     r"""Split a text into its thought and its answer.
 
     >>> split_thought("<think>Left is a wall.</think>\n\ngo forward")
@@ -65,7 +65,6 @@ def split_thought(text: str, *, inside: bool = False) -> ThoughtAndAnswer:
 
     Args:
         text: What a model generated.
-        inside: Whether the prompt ended inside a thought, so that the text begins in one.
     """
     if _BARE_CHANNELS.match(text):
         thought, closed, answer = text.partition("analysis")[2].rpartition("assistantfinal")
@@ -75,17 +74,18 @@ def split_thought(text: str, *, inside: bool = False) -> ThoughtAndAnswer:
             else ThoughtAndAnswer(_joined([answer]), "", False)
         )
     markers = list(_markers(text)) if any(sign in text for sign in _SIGNS) else []
-    if not inside and (not markers or _is_object(text)):
+    if not markers or _is_object(text):
         return ThoughtAndAnswer(None, text)
-    thoughts, families, start = [], ["prompt"] if inside else [], 0
+    thoughts: list[str] = []
+    families: list[str] = []
+    start = 0
     for first, last, family, opens in markers:
-        ended = family if family in families else "prompt"
         if opens and family == "channel":
             families = [family]  # a channel ends the channel before it
         elif opens:
-            families += [] if inside and not text[:first].strip() else [family]  # the prompt's own marker may be repeated
-        elif ended in families:
-            while families.pop() != ended:
+            families.append(family)
+        elif family in families:
+            while families.pop() != family:
                 pass
         elif families:
             continue  # the end of another kind of thought, quoted in a thought
