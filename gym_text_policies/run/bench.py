@@ -182,22 +182,12 @@ def differing(rows: Sequence[Mapping[str, Any]], temperatures: Sequence[float]) 
                 )
 
 
-@dataclass(frozen=True)
-class Played:
-    """What a run has played."""
+def _play(config: BenchConfig) -> tuple[list[dict[str, Any]], EpisodeStore, int, int]:
+    """Play what is missing, show progress on stderr, and write the tables. An interrupted run keeps every finished episode.
 
-    figures: Sequence[dict[str, Any]]
-    """The figures of the table's rows."""
-    store: EpisodeStore
-    """The stored episodes."""
-    episodes: int
-    """Number of episodes of all rows."""
-    stored_before: int
-    """How many of them were stored before."""
-
-
-def play(config: BenchConfig) -> Played:
-    """Play what is missing, show progress on stderr, and write the tables. An interrupted run keeps every finished episode."""
+    Returns:
+        The figures of the table's rows, the store, the number of episodes of all rows, and how many were stored before.
+    """
     import_extra("scipy", "bench")
     if config.shows_stages:
         _logger.info("%s", _BEFORE)
@@ -205,7 +195,7 @@ def play(config: BenchConfig) -> Played:
     with open_run(config.folder, identity, plan_of(config), config) as run:
         stored_before = run.play(Progress())
         figures = write_table(run, config)
-        return Played(figures, run.store, sum(len(row.keys) for row in run.rows), stored_before)
+        return figures, run.store, sum(len(row.keys) for row in run.rows), stored_before
 
 
 def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
@@ -214,8 +204,8 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     Returns:
         The table in Markdown, with what `differing` says below it, and the store of the episodes.
     """
-    played = play(config)
-    return markdown(played.figures, differing(played.figures, config.temperatures)), played.store
+    figures, store, *_ = _play(config)
+    return markdown(figures, differing(figures, config.temperatures)), store
 
 
 def command(config: BenchConfig) -> str:
@@ -224,13 +214,13 @@ def command(config: BenchConfig) -> str:
     Raises:
         RunError: If all episodes of the table ended in an error; the files are written.
     """
-    played = play(config)
-    folder = played.store.folder
-    check_some_played(folder, played.figures)
-    parts = [f"\n{fitted(played.figures)}\n", *differing(played.figures, config.temperatures)]
+    figures, store, episodes, stored_before = _play(config)
+    folder = store.folder
+    check_some_played(folder, figures)
+    parts = [f"\n{fitted(figures)}\n", *differing(figures, config.temperatures)]
     parts.append(f"Episodes, tables (table.md, table.json) and configuration: {folder}")
-    if played.stored_before:
-        parts.append(f"{played.stored_before} of {played.episodes} episodes were stored there before; --fresh plays them again.")
+    if stored_before:
+        parts.append(f"{stored_before} of {episodes} episodes were stored there before; --fresh plays them again.")
     if config.shows_stages:
         parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {_report(folder)}")
     else:

@@ -22,7 +22,7 @@ from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
-from gym_text_policies.settings.fields import field_docs
+from gym_text_policies.settings.fields import settings_of
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml, variants
 
@@ -202,11 +202,10 @@ def explain_keys() -> str:
     lines = []
     for section, kind in (("agent", AgentConfig), ("environment", EnvironmentConfig), ("experiment", RunsConfig)):
         lines.append(f"{section}:")
-        docs = field_docs(kind)
-        for entry in sorted(dataclasses.fields(kind), key=lambda entry: entry.name not in ("model", "backend")):
-            default = DEFAULTS.given.get(entry.name, entry.default) if kind is AgentConfig else entry.default
-            shown = "" if default in (dataclasses.MISSING, None, "") else f" [{_yaml_word(default)}]"
-            lines.append(f"  {entry.name + ':':<19}{docs[entry.name]}{shown}")
+        for setting in sorted(settings_of(kind), key=lambda setting: setting.name not in ("model", "backend")):
+            default = DEFAULTS.given.get(setting.name, setting.default) if kind is AgentConfig else setting.default
+            shown = "" if default in (dataclasses.MISSING, None, "", {}) else f" [{str(default).lower()}]"
+            lines.append(f"  {setting.name + ':':<19}{setting.doc}{shown}")
     return "\n".join(lines)
 
 
@@ -226,7 +225,3 @@ def _config(node: Node, changes: Mapping[str, Any]) -> ExperimentConfig:
 def _as_name(text: str) -> str:
     """Return a text as a folder's name."""
     return re.sub(r"[^\w.=,+-]+", "_", text)[:120].strip("._")
-
-
-def _yaml_word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +19,6 @@ from gym_text_policies.policies.config import MODES
 from gym_text_policies.policy import Policy, by_content, text_spec, turn_rngs
 from gym_text_policies.records import Turn
 
-_WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
-"""A model and its mode, as in ``smollm2,choose``."""
 _MOST_LOADED = 2
 """Most policies that are kept in memory. The environments of a game share one policy."""
 _CONTENT = {"content", "commit", "adapter", "source"}
@@ -61,8 +58,8 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
 
 
 def _load(name: str, side: _Side) -> Policy:
-    match = _WITH_MODE.fullmatch(name)
-    return load_policy(match[1], side, mode=match[2]) if match else load_policy(name, side)
+    model, _, mode = (part.strip() for part in name.rpartition(","))
+    return load_policy(model, side, mode=mode) if model and mode in MODES else load_policy(name, side)
 
 
 class _Side(gym.Env[Observation, Any]):

@@ -15,7 +15,7 @@ _BARS = 5
 """Most bars of a step: those of the best actions and of the action that was taken."""
 
 
-def innermost(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+def player_within(policy: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the configuration of the policy that plays within policies that mix actions or look ahead."""
     while isinstance(policy.get("player"), Mapping):
         policy = policy["player"]
@@ -24,7 +24,7 @@ def innermost(policy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def player(policy: Mapping[str, Any]) -> str:
     """Return the model of a policy, or of the policy that it asks; else its name or kind."""
-    policy = innermost(policy)
+    policy = player_within(policy)
     return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
 
 

@@ -16,7 +16,7 @@ from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.panel.reference import Watch, check, the_reference
+from gym_text_policies.run.panel.reference import check, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
 from gym_text_policies.run.panel.score_table import terminal_table
 from gym_text_policies.run.panel.verify import verify
@@ -72,8 +72,7 @@ def run(config: PanelConfig) -> str:
     if config.verify:
         return verify(Path(config.verify), again=config.check)
     if config.check:
-        with _watching(config.levels) as watch:
-            check(config.levels, watch)
+        check(config.levels)
         count = sum(map(len, config.levels.values()))
         return (
             f"{count} levels of {len(config.levels)} worlds: all digests are those of version {the_panel().version} of the panel."
@@ -120,8 +119,7 @@ def play(config: PanelConfig) -> list[Result]:
     for name in players:
         check_name(name)
     check_environments(players, [world.environment for world in panel.worlds.values()])
-    with _watching(config.levels) as watch:
-        digests = check(config.levels, watch)
+    digests = check(config.levels)
     planned = {label: list(_plan_of(config, label, entries)) for label, entries in players.items()}
     plan = [row for rows in planned.values() for row in rows]
     if not plan:
@@ -167,16 +165,3 @@ def _result(
     by_world = settings if any(other != first for other in others) else first
     date = datetime.now(UTC).isoformat(timespec="seconds")
     return Result(panel.version, size, label, date, by_world, versions(), found)
-
-
-@contextlib.contextmanager
-def _watching(levels: Mapping[str, Sequence[int]]) -> Iterator[Watch]:
-    """Show a bar of the levels whose digests have been computed."""
-    tqdm = import_extra("tqdm", "bench").tqdm
-    with tqdm(total=sum(map(len, levels.values())), desc="digests", unit=" levels", leave=False) as bar:
-
-        def watch(name: str) -> None:
-            bar.set_postfix_str(name, refresh=False)
-            bar.update()
-
-        yield watch

@@ -7,19 +7,17 @@ import hashlib
 import itertools
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import RunError
+from gym_text.errors import RunError, import_extra
 from gym_text_policies.run.panel.walks import MARK, LevelDigest, level_digests
 from gym_text_policies.run.panel.worlds import the_panel
 from gym_text_policies.run.result_files import versions
 
 FILE = Path(__file__).with_name("reference.json")
-Watch = Callable[[str], object]
-"""Called with the name of a world when one of its levels is done."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,11 @@ def made_with(packages: Iterable[str]) -> dict[str, str]:
     return machine | {name: known[name] for name in packages}
 
 
-def check(worlds: Mapping[str, Sequence[int]], watch: Watch = lambda name: None) -> dict[str, str]:
-    """Compute the digests of levels anew, and compare them with the reference's.
+def check(worlds: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Compute the digests of levels anew, with a bar for each world, and compare them with the reference's.
 
     Args:
         worlds: The name of each world, and its levels.
-        watch: Shows progress.
 
     Returns:
         One digest of the levels of each world.
@@ -90,14 +87,11 @@ def check(worlds: Mapping[str, Sequence[int]], watch: Watch = lambda name: None)
     Raises:
         RunError: If any differ. The message says which, and what follows from it.
     """
-    panel, reference = the_panel(), the_reference()
+    panel, reference, bar = the_panel(), the_reference(), import_extra("tqdm", "bench").tqdm
     differing, same = [], {}
     for name, levels in worlds.items():
         known = reference.worlds[name]
-        found = []
-        for digest in level_digests(panel, name, levels):
-            found.append(digest)
-            watch(name)
+        found = list(bar(level_digests(panel, name, levels), f"digests of {name}", len(levels), leave=False, unit=" levels"))
         wrong = [(n, known.digests[n], now) for n, now in zip(levels, found, strict=True) if known.digests[n] != now]
         same[name] = joined(level.digest for level in found)
         if wrong:

@@ -15,7 +15,7 @@ from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResu
 from gym_text_policies.run.panel.score_table import terminal_table
 from gym_text_policies.run.panel.walks import walk
 from gym_text_policies.run.panel.worlds import Panel, the_panel
-from gym_text_policies.terminal.notebooks import innermost
+from gym_text_policies.terminal.notebooks import player_within
 
 _SAME = 1e-6
 """Greatest difference of two scores, in points, and of two returns."""
@@ -64,7 +64,7 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
             yield f"{name}: expected the environment {panel.worlds[name].environment}; got {world.environment!r}."
         if world.digest != (known := reference.worlds[name].digest(levels)):
             yield f"{name}: expected the digest {known}, that of the panel; got {world.digest}."
-        asked, fixed = innermost(world.policy).get("history"), panel.worlds[name].history
+        asked, fixed = player_within(world.policy).get("history"), panel.worlds[name].history
         if fixed is not None and asked not in (None, fixed):
             yield f"{name}: expected history {fixed}, with which every language model plays there; got {str(asked)[:20]}."
         played = [episode.level for episode in world.episodes]
