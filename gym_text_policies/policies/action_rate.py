@@ -18,7 +18,6 @@ from gym_text_policies.records import Decision, Turn
 
 _LONGEST_NAME = 4096
 """Most characters of an action's name in an observation."""
-_NUMBER = spaces.Box(0, np.inf, (), np.int64)
 
 
 class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -41,7 +40,8 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         super().__init__(env)
         space = env.observation_space
         assert isinstance(space, spaces.Dict)
-        self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME), STEP: _NUMBER})
+        number = spaces.Box(0, np.inf, (), np.int64)
+        self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME), STEP: number})
         self._spec: TextSpec = env.get_wrapper_attr("text_spec")
         self._last: dict[str, Any] = {}
         self._number = 0
