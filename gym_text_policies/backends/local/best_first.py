@@ -1,18 +1,18 @@
 """The most probable candidate, found without the probabilities of the others.
 
 The log-probability of a token is at most 0. So the sum over a candidate's first tokens bounds the sum over all of them, and what
-begins less probably than a whole candidate need not be read further. The search reads the candidates with the most probable
-beginnings, which also bounds those that begin alike, until no other begins as probably as the best one that was read: a best-first
-search. It finds the candidate to which `decoding.read` gives the highest score, up to rounding.
+begins less probably than a whole candidate need not be read further. The search reads on behind the most probable beginnings, until
+none is as probable as the best whole candidate: a uniform-cost search. It finds the candidate to which `decoding.read` gives the
+highest score, up to rounding.
 
-Each pass reads its candidates from the prompt on. Where a model finds all candidates about equally probable, nothing can be left
+Each pass reads its beginnings from the prompt on. Where a model finds all candidates about equally probable, nothing can be left
 out. So the longer a search takes, the more a pass reads, and in the end all that is left.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +23,9 @@ from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import Tree
 
 _READ_AT_ONCE = 4
-"""Least candidates that one pass reads. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
+"""Least beginnings that one pass reads on. On a CPU a pass of some ten tokens costs hardly more than one of a single token."""
 _SHARE = 8
-"""A pass reads one candidate for each so many tokens that were read before."""
+"""A pass reads on one beginning for each so many tokens that were read before."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,17 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
     for node, parent in enumerate(tree.parents):
         following[parent].append(node)
     log_probs: dict[int, float] = {}
-    group: list[int] = []  # the candidates of the next pass; the first pass reads the prompt alone
+    group: list[tuple[int, ...]] = []  # the nodes of the beginnings in the next pass; the first pass reads the prompt alone
     tokens_read = 0
     while True:
-        read = Candidates.of(prefix, prompt, [candidates[index] for index in group], end)
+        read = Candidates.of(prefix, prompt, [[tree.tokens[node] for node in path] for path in group], end)
         last = read.branch.wanted[0]
         tokens_read += len(read.branch.tokens) - last - 1
         logits = yield read.branch
         read.branch.keep(last)
         rows = {-1: 0}  # node -> the row of the logits after it
-        for index, rows_of_path in zip(group, read.rows, strict=True):
-            rows |= zip(paths[index], rows_of_path[1:], strict=False)  # nothing is read after the end of turn
+        for nodes, rows_of_path in zip(group, read.rows, strict=True):
+            rows |= zip(nodes, rows_of_path[1:], strict=True)
         new = [(row, node) for parent, row in rows.items() for node in following[parent]]
         predicted = torch.log_softmax(logits, -1, out=logits)[[row for row, _ in new], [tree.tokens[node] for _, node in new]]
         log_probs |= zip((node for _, node in new), predicted.tolist(), strict=True)
@@ -84,13 +84,25 @@ def search(prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[
         highest = bounds[best] if whole else -float("inf")
         if predicted.isnan().any() or (len(whole) == len(paths) and highest == -float("inf")):
             raise PolicyError("model: expected a log-probability of each choice; got NaN, or minus infinity for all of them.")
-        known = set(whole)
-        group = sorted((i for i in range(len(paths)) if i not in known and bounds[i] >= highest), key=lambda i: -bounds[i])
-        if not group:
-            path = paths[best]
-            return Found(best, [tree.tokens[node] for node in path], [log_probs[node] for node in path], tokens_read)
-        if tokens_read <= len(tree.tokens):
-            del group[max(_READ_AT_ONCE, tokens_read // _SHARE) :]
+        done = set(whole)
+        unread = sorted((i for i in range(len(paths)) if i not in done and bounds[i] >= highest), key=lambda i: -bounds[i])
+        if not unread:
+            best_path = paths[best]
+            log_probs_of_best = [log_probs[node] for node in best_path]
+            return Found(best, [tree.tokens[node] for node in best_path], log_probs_of_best, tokens_read)
+        if tokens_read > len(tree.tokens):
+            group = [tuple(paths[index][:-1]) for index in unread]
+        else:
+            beginnings = dict.fromkeys(_beginning(paths[index], log_probs, following) for index in unread)
+            group = list(beginnings)[: max(_READ_AT_ONCE, tokens_read // _SHARE)]
+
+
+def _beginning(path: Sequence[int], log_probs: Mapping[int, float], following: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """Return a candidate's nodes of known log-probability, and those behind them as long as one node alone can follow."""
+    size = sum(node in log_probs for node in path)
+    while size < len(path) - 1 and len(following[path[size - 1]]) == 1:
+        size += 1
+    return tuple(path[:size])
 
 
 @torch.inference_mode()
