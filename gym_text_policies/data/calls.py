@@ -1,4 +1,4 @@
-"""Rows whose answers are calls of a tool, as OpenAI and TRL read them."""
+"""Rows whose answers are calls of a tool, as a model, OpenAI and TRL read them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.call_format import call_parts
+from gym_text_policies.backends.call_format import CallFormat, call_parts, with_tool
+from gym_text_policies.backends.local.rendering import calls_of, format_of
 from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls
 from gym_text_policies.records import Message
+
+
+def row_calls(tokenizer: Any, tool: str, *, think: bool) -> CallFormat:
+    """Return how a model's chat template writes calls of a row's tool; see `Row.tool`."""
+    return calls_of(tokenizer, with_tool(format_of(tokenizer).arguments, json.loads(tool)), think)
 
 
 def said_in(message: Message) -> str:

@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.backends.call_format import CallFormat, with_tool
-from gym_text_policies.backends.local.rendering import calls_of, format_of
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.data.calls import row_calls
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import as_calls, call_of, tool_function
@@ -92,11 +92,6 @@ def learner_of(policy: PolicyConfig, tokenizer: Any, tools: Iterable[str] = ()) 
     return dataclasses.replace(policy, think=False if known.answer_start().thinks else None)
 
 
-def row_calls(tokenizer: Any, tool: str, *, think: bool) -> CallFormat:
-    """Return how a model's chat template writes calls of a row's tool; see `Row.tool`."""
-    return calls_of(tokenizer, with_tool(format_of(tokenizer).arguments, json.loads(tool)), think)
-
-
 def prompt_record(policy: PolicyConfig) -> dict[str, Any]:
     """Return what an adapter's record says of its prompts; ``template`` is a hash of the template's text."""
     names = ("mode", "strategy", "history", "with_reward", *(("think",) if policy.think is not None else ()))
@@ -148,11 +143,6 @@ class Row:
     def decisions(self) -> int:
         """Number of answers to learn."""
         return sum(map(bool, self.labels))
-
-    @property
-    def asked_for(self) -> str:
-        """What the labels are: calls or words."""
-        return "calls" if self.tool else "words"
 
     @property
     def policy(self) -> PolicyConfig:
@@ -293,7 +283,7 @@ def policy_of(rows: Sequence[Row]) -> PolicyConfig:
     """
     if not rows:
         raise UsageError("data: expected rows to learn from; got none.")
-    prompts = {(row.strategy, row.with_reward, row.template, row.asked_for) for row in rows}
+    prompts = {(row.strategy, row.with_reward, row.template, "calls" if row.tool else "words") for row in rows}
     if len(prompts) > 1:
         raise UsageError(f"data: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and mode.")
     row = max(rows, key=lambda row: math.inf if row.history == "all" else int(row.history))

@@ -16,10 +16,11 @@ from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.local.calls import call_tokens
 from gym_text_policies.backends.local.rendering import rendered
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.data.calls import row_calls
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
 from gym_text_policies.data.export import completion_lines, openai_lines, preference_lines
-from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, row_calls, rows_of
+from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, rows_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
 from gym_text_policies.policy import text_spec

@@ -27,7 +27,8 @@ from gym_text_policies.backends.local.calls import call_tokens
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, template_tokens, text_tokens
 from gym_text_policies.backends.local.tree import Tree, depths
-from gym_text_policies.data.rows import Example, row_calls
+from gym_text_policies.data.calls import row_calls
+from gym_text_policies.data.rows import Example
 from gym_text_policies.prompts.tools import called_action
 from gym_text_policies.records import Message
 
