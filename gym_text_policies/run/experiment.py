@@ -120,7 +120,7 @@ class RunsConfig(PlayOptions):
 
     @staticmethod
     def of_file(nodes: Mapping[str, Node]) -> dict[str, Node]:
-        """Return a file's values under our keys in place of gym-llm's. If a value has both, the later one counts, as `--set`."""
+        """Return a file's values under our keys in place of gym-llm's. Of both, the later counts; ``--set`` comes last."""
         return {_ALIASES.get(key, key): node for key, node in nodes.items()}
 
     def __post_init__(self) -> None:
