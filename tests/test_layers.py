@@ -164,8 +164,3 @@ def test_the_policies_know_no_environment_by_its_name():
     known["gym_text_policies.commands.parser"].body.remove(examples)
     found = {name: named for name, tree in known.items() if (named := named_environments(tree, ids, modules_of_environments))}
     assert found == {}
-
-
-def test_the_search_for_names_of_environments_finds_them():
-    tree = ast.parse("""def f(x):\n    "BabyAIText-v0"\n    from gym_text import babyai\n    return x or "LunarLander-v3?a=1" """)
-    assert sorted(set(named_environments(tree, *environment_names()))) == ["LunarLander", "LunarLander-v3", "babyai"]

@@ -6,7 +6,6 @@ import sys
 import gymnasium as gym
 import pytest
 
-from gym_text import UsageError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.backends import Answer, Backend
 from gym_text_policies.backends.load import load_backend
@@ -38,11 +37,6 @@ class Loud(Backend):
 
     def answer(self, requests):
         return [Answer("go forward")] * len(requests) * self.times
-
-class Unfinished(Backend):
-    pass
-
-ready = Loud(times=1)
 
 @backend
 def broken(requests):
@@ -103,21 +97,6 @@ def test_options_and_source_identify_a_model(module):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("own_models:Unfinished", {}, "expected a class that implements answer, config; it does not"),
-        ("own_models:Loud", {}, "expected the options of Loud.*missing a required argument: 'times'"),
-        ("own_models:saying", {"wrod": "left"}, "unknown option 'wrod'.*word"),
-        ("own_models:ready", {"times": 2}, "unknown option 'times'"),
-        ("own_models:sayin", {}, "Did you mean 'saying'"),
-    ],
-)
-def test_what_is_wrong_with_a_model_is_said(module, name, options, message):
-    with pytest.raises(UsageError, match=message):
-        load_policy(name, make(), **options)
-
-
-@pytest.mark.parametrize(
     ("name", "options", "mode", "message"),
     [
         ("broken", {}, "text", "expected a list with an Answer for each of 1 requests; got ['turn left']"),
@@ -146,16 +125,6 @@ def test_bench_has_a_row_for_each_mode_and_collect_takes_it(module, capsys):
     assert cli.main(["report", "run"]) == 0
     words = ["collect", "--model", "own_models:saying", "--environments", GOTO, "--episodes", "12", "--threshold", "0"]
     assert cli.main([*words, "--folder", "data"]) == 0, capsys.readouterr().err
-
-
-AGENT = "agent: {model: 'own_models:saying', options: {word: turn right}, mode: choose}\n"
-
-
-def test_a_file_may_name_it(module, capsys):
-    text = f"{AGENT}environment: {{name: '{GOTO}'}}\nexperiment: {{parent: runs, verbose: false}}\n"
-    (module / "file.yaml").write_text(text)
-    assert cli.main(["run", "file.yaml"]) == 0, capsys.readouterr().err
-    assert (module / "imported").exists()
 
 
 def test_in_python_a_class_that_backend_makes_is_called_with_its_options(module):

@@ -1,12 +1,9 @@
 """The command line as a whole."""
 
-import argparse
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,8 +12,6 @@ from provider_server import Fault, ProviderServer, running
 from gym_text_policies import cli
 from gym_text_policies.commands import completion
 from gym_text_policies.commands.parser import EXAMPLES
-from gym_text_policies.data import collect
-from gym_text_policies.files.run_folders import RunFolder
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -31,14 +26,6 @@ def test_every_command_has_help_and_examples_that_exist(name, capsys):
     kind, _ = cli.COMMANDS[given.pop("command")].load()
     kind(**given)
     assert program == "gym-text" and EXAMPLES[name] in told
-
-
-def test_commands_have_few_options():
-    counts = {}
-    for name in cli.COMMANDS:
-        (commands,) = (action for action in cli.make_parser([name])._actions if isinstance(action, argparse._SubParsersAction))
-        counts[name] = sum(bool(action.option_strings) for action in commands.choices[name]._actions) - 1  # without --help
-    assert sum(counts.values()) <= 200 and max(counts.values()) <= 28, counts
 
 
 def test_help_loads_no_model_library():
@@ -78,32 +65,6 @@ def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(completion, "run", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
     assert cli.main(["completion", "bash"]) == 1
     assert "Permission denied: 'runs'" in capsys.readouterr().err
-
-
-def test_ctrl_c_says_what_is_kept(monkeypatch, tmp_path, capsys):
-    def stopped(kept=None):
-        def play(config):
-            if kept:
-                (tmp_path / "run").mkdir()
-                (tmp_path / "run" / kept).touch()
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(collect, "run", play)
-        assert cli.main(["collect", "--folder", str(tmp_path / "run")]) == 130
-        return capsys.readouterr().err.strip()
-
-    assert stopped() == f"Stopped. {tmp_path}/run keeps nothing, because nothing had ended yet."
-    assert stopped(".lock") == f"Stopped. {tmp_path}/run keeps nothing, because nothing had ended yet."
-    shutil.rmtree(tmp_path / "run")
-    assert stopped("episodes.jsonl") == (
-        f"Stopped. {tmp_path}/run keeps what had ended, but not what was still running. The same command continues from there."
-    )
-
-
-def test_the_version_is_told(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    assert capsys.readouterr().out == f"gym-text {version('gym-text')}\n"
 
 
 def test_modules_of_the_current_folder_are_found_and_a_report_imports_none(tmp_path):
@@ -152,25 +113,6 @@ class GuessEnv(TextEnv):
 
 gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
 """
-
-
-@pytest.mark.parametrize(
-    ("mistyped", "corrected", "message"),
-    [
-        ("bench --models smolm2 --fold dev", "bench --models random", "Did you mean 'smollm2'"),
-        ("collect --model smolm2", "collect --model gold", "Did you mean 'smollm2'"),
-    ],
-)
-def test_a_typo_locks_no_folder(mistyped, corrected, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert cli.main([*mistyped.split(), "--folder", "run"]) != 0
-    assert message in capsys.readouterr().err
-    assert [file.name for file in Path("run").rglob("*") if file.is_file() and file.name != ".lock"] == []
-    chosen = corrected.split()[0]
-    given = vars(cli.make_parser([chosen]).parse_args([*corrected.split(), "--folder", "run"]))
-    config = cli.COMMANDS[given.pop("command")].load()[0](**given)
-    if hasattr(config, "identity"):
-        RunFolder("run", config.identity()).close()  # what the corrected command begins with
 
 
 BENCH = ("bench", "--models", "openai:m", "--modes", "text", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=4")
@@ -222,10 +164,3 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(com
             assert command(server, *words.format("wrong").split())[0] == 2
             status, told = command(server, *words.format("m").split())  # the folder is not the wrong model's
             assert status == 0, told
-
-
-def test_a_choice_that_does_not_exist_is_one_line_with_the_nearest(capsys):
-    assert cli.main(["collect", "--labels", "exprt"]) == 2
-    told = capsys.readouterr().err
-    assert "labels: expected one of" in told and "Did you mean 'expert'?" in told
-    assert told.count("\n") == 1

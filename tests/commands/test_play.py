@@ -29,17 +29,6 @@ def test_a_person_plays_from_a_pipe_and_the_episode_is_kept(monkeypatch, capsys,
     assert episode.policy == {"kind": "person"}
 
 
-def test_the_end_of_the_input_is_the_end_of_the_game(monkeypatch, capsys):
-    assert play(monkeypatch, [], "BabyAIText-v0") == 0
-    assert "You left after 0 steps" in capsys.readouterr().out
-
-
-def test_the_ending_is_told(monkeypatch, capsys):
-    pytest.importorskip("Box2D")
-    assert play(monkeypatch, ["fire main engine"] * 3, "LunarLanderLLM-v2?max_episode_steps=2") == 0
-    assert "Out of steps: return" in capsys.readouterr().out
-
-
 def said(env, *lines):
     """Return the first action of a person who types these lines, and all that is shown."""
     shown, typed = [], iter(lines)
@@ -62,18 +51,6 @@ def test_a_number_that_is_none_of_the_list_is_the_action_itself(make):
     env = make("MountainCarContinuousLLM-v0")
     action, shown = said(env, "hard", "0.35")
     assert env.unwrapped.text_spec.encode(action, {}) == np.float32(0.35) and "expected one of" in shown
-
-
-def test_actions_that_are_numbers_have_no_other_numbers():
-    spec = TextSpec(
-        goal="Guess the number.",
-        fields={"text": Field("the answer"), "goal": Field("the task")},
-        actions=tuple(Action(str(n), f"guess {n}") for n in range(3)),
-        encoding="discrete",
-    )
-    shown, typed = [], iter(["3", "0"])
-    (decision,) = Person(spec, lambda names: next(typed), shown.append).decide([Turn({"text": "", "goal": ""}, None)])
-    assert decision.action == "0" and "0   1   2" in shown
 
 
 def listing(*names):
@@ -100,24 +77,11 @@ def test_a_line_plays_no_action_that_was_not_typed(names, line, action):
     assert decision.action == action
 
 
-def test_a_line_that_begins_several_actions_plays_none_of_them():
-    spec, obs = listing("take apple", "take apple from fridge", "take apple from shelf")
-    shown, typed = [], iter(["take apple f", "take apple from s"])
-    (decision,) = Person(spec, lambda names: next(typed), shown.append).decide([Turn(obs, None)])
-    assert decision.action == "take apple from shelf" and "'take apple f' begins 2" in "\n".join(shown)
-
-
 def test_help_and_an_ambiguous_word_cost_no_step(make):
     env = make("CookingWorldText-v0")
     action, shown = said(env, "help", "open", "look around")
     assert action == "look around" and shown.count("Tab completes it") == 2
     assert "'open' begins" in shown
-
-
-def test_a_mistake_is_one_line(monkeypatch, capsys):
-    assert play(monkeypatch, [], "BabyAITxt-v0") == 2
-    assert "Did you mean 'BabyAIText-v0'" in capsys.readouterr().err
-    assert play(monkeypatch, [], "BabyAIText-v0", "--first-seed", "-1") == 2
 
 
 def test_environments_are_listed(capsys):
@@ -130,12 +94,3 @@ def test_environments_are_listed(capsys):
     assert cli.main(["envs", "frozen"]) == 0
     assert "FrozenLake-v1" in capsys.readouterr().out
     assert cli.main(["envs", "chess"]) == 2
-
-
-def test_more_is_told_of_all_environments(capsys):
-    assert cli.main(["envs", "--all", "mountaincar"]) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split()[-6:] == ["expert", "levels", "a", "fold", "valid", "actions"]
-    ours = next(row for row in rows if row.startswith("MountainCarContinuousLLM-v0"))
-    assert ours.split()[-5:] == ["path,", "replan", "1,000,000", "5", "named"]
-    assert next(row for row in rows if row.startswith("MountainCar-v0")).split()[-4:] == ["none", "1,000,000", "3", "named"]

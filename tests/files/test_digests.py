@@ -90,13 +90,6 @@ def test_a_record_of_another_user_is_no_record(tmp_path, reads, monkeypatch):
     assert reads == ["weights"] * 2
 
 
-def test_without_a_cache_folder_it_works_all_the_same(tmp_path, monkeypatch):
-    (tmp_path / "weights").write_bytes(b"abc")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert file_digest(tmp_path / "weights") == "ba7816bf8f01cfea"
-
-
 def test_what_cannot_be_read_is_a_sentence(tmp_path):
     with pytest.raises(UsageError, match="no_such: expected a file that can be read; No such file"):
         file_digest(tmp_path / "no_such")

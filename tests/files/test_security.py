@@ -140,25 +140,3 @@ def test_a_stored_seed_and_a_link_lead_no_run_out_of_its_folder(tmp_path):
     with pytest.raises(UsageError, match=r"answers: expected a folder in .* it is a link out of it"):
         run_experiment(config, folder)
     assert [one.name for one in tmp_path.iterdir()] == ["theirs"]
-
-
-MODULES_BY_NAME = {
-    "gym_text/errors.py",  # an extra, by its constant name
-    "gym_text/descriptions/__init__.py",  # our own
-    "gym_text/textarena/engine.py",  # TextArena's games
-    "gym_text/opponents.py",  # what a package that is imported names
-    "gym_text_policies/__init__.py",  # the public names
-    "gym_text_policies/backends/provider_table.py",  # the providers of the table
-    "gym_text_policies/commands/parser.py",  # the commands
-    "gym_text_policies/environments.py",  # the user's, which `stored_environment` has seen before if data name them
-}
-
-
-def test_modules_are_imported_by_a_computed_name_only_where_that_name_was_seen_before():
-    found = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            imports = isinstance(node, ast.Call) and dotted(node.func) == "importlib.import_module"
-            if imports and not (node.args and isinstance(node.args[0], ast.Constant)):
-                found.add(path.relative_to(ROOT).as_posix())
-    assert found == MODULES_BY_NAME

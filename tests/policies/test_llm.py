@@ -59,18 +59,6 @@ def test_random_replacements_depend_on_the_seed_and_on_nothing_else():
     assert actions(1, 0) == actions(4, 0) != actions(4, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on_invalid": "play"}, "text actions"),
-        ({"on_invalid": "turn lft"}, "Did you mean 'turn left'"),
-    ],
-)
-def test_wrong_settings_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        policy_that_says("drop", **options)
-
-
 def test_a_policys_configuration_says_what_it_is():
     config = policy_that_says("drop", mode="choose", seed=3).config
     assert config | {"template": "*"} == {
@@ -183,14 +171,6 @@ def test_drawn_choices_follow_the_temperature():
     assert counts(0.0) == 400 == counts(1e-9)
     assert 250 <= counts(1.0) <= 310
     assert counts(100.0) < 110
-
-
-def test_few_shot_shows_episodes_that_the_expert_won():
-    backend, asked = recorder("look around")
-    env = gym.make("CookingWorldText-v0", fold="test", num_locations=1)
-    play(load_policy(backend, env, strategy="few_shot", shots=2), "CookingWorldText-v0", 1)
-    system = asked[0].messages[0]["content"]
-    assert system.count("> eat meal") == 2 and "Example 2. Task:" in system
 
 
 # ---------------------------------------------------------------- answers that do not end by themselves

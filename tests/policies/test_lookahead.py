@@ -73,18 +73,6 @@ def test_temperature_draws_actions_by_their_visits():
     assert actions == {"left", "right"}
 
 
-def test_settings_are_refused_where_a_method_does_not_take_them():
-    env = gym.make("Vault-v0")
-    with pytest.raises(UsageError, match="exploration: expected with lookahead='puct' alone; got lookahead='best_of_n'"):
-        load_policy("random", env, lookahead="best_of_n", exploration=1.0)
-    with pytest.raises(UsageError, match="temperature: expected 0 with lookahead='best_of_n', which plays the best action"):
-        load_policy("smollm2", env, lookahead="best_of_n", temperature=0.5)
-    with pytest.raises(UsageError, match="worlds: expected at most simulations=8; got 9"):
-        load_policy("random", env, lookahead="puct", simulations=8, worlds=9)
-    assert "exploration" not in load_policy("random", env, lookahead="best_of_n").config
-    assert "worlds" not in load_policy("random", env, lookahead="puct").config
-
-
 def test_copies_in_which_the_unseen_is_drawn_look_alike_and_differ_in_the_unseen():
     env = gym.make(PICKUP)
     obs, _ = load_policy("random", env, lookahead="puct").wrap(env).reset(seed=2)

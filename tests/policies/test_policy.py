@@ -54,19 +54,6 @@ def test_the_random_policy_says_every_action_about_as_often():
     assert counts.min() > 150
 
 
-@pytest.mark.parametrize(
-    ("env_id", "model"),
-    [("CookingWorldText-v0", "random"), ("MountainCarContinuousLLM-v0", "controller")],
-)
-@pytest.mark.filterwarnings("ignore:Evaluation environment is not wrapped")
-def test_stable_baselines3_evaluates_any_policy(env_id, model):
-    env = gym.make(env_id, expert="off")
-    mean, deviation = evaluate_policy(load_policy(model, env), env, n_eval_episodes=3)
-    assert np.isfinite([mean, deviation]).all()
-    if model == "controller":
-        assert mean > 90
-
-
 def test_a_function_is_a_policy():
     env = gym.make("MountainCarContinuousLLM-v0", expert="off")
     policy = as_policy(lambda obs: np.sign(obs["car"][1:]) * 0.5 + np.float32(0.001), env, name="swing")
@@ -87,11 +74,6 @@ def test_a_function_is_a_policy():
 def test_a_policy_that_there_is_not_is_refused(model, options, message):
     with pytest.raises(UsageError, match=message):
         load_policy(model, gym.make("BabyAIText-v0"), **options)
-
-
-def test_an_environment_without_a_spec_is_refused():
-    with pytest.raises(UsageError, match="text_spec"):
-        load_policy("random", gym.make("CartPole-v1"))
 
 
 def test_a_key_changes_with_all_that_an_episode_depends_on():

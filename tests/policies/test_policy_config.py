@@ -1,14 +1,11 @@
 """One description of a policy: what the user gives wins, then what the model was trained with, then the defaults."""
 
-import dataclasses
-import json
-
 import pytest
 
 from gym_text import UsageError
 from gym_text_policies import Agent, load_policy
 from gym_text_policies.load import resolved
-from gym_text_policies.policies.config import DEFAULTS, OF_SEARCH, SETTINGS, PolicyConfig
+from gym_text_policies.policies.config import DEFAULTS, OF_SEARCH, PolicyConfig
 from gym_text_policies.report import runs
 from gym_text_policies.run import bench
 from gym_text_policies.run.experiment import as_config
@@ -94,27 +91,6 @@ def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):
 def test_a_mistake_is_named(name, value, message):
     with pytest.raises(UsageError, match=message):
         PolicyConfig(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("given", "label"),
-    [
-        ({"strategy": "chat", "action_rate": 2}, ", chat, text, every 2 steps"),
-        ({"think": "low"}, ", zero_shot, text, thinks low"),
-        ({"think": True, "think_tokens": 64}, ", zero_shot, text, thinks up to 64 tokens"),
-        ({"think": False, "mode": "json"}, ", zero_shot, json, no thought"),
-        ({"mode": "choose", "expert_share": 1, "noise": 0.25}, ", zero_shot, choose, expert's share 1, noise 0.25"),
-    ],
-)
-def test_a_label_says_how_a_model_is_asked_and_who_else_acts(given, label):
-    assert PolicyConfig("smollm2", **given).label == "smollm2" + label
-    assert PolicyConfig("m" * 80, **given).label == "m" * 59 + "…" + label
-
-
-def test_a_description_is_read_back_from_json():
-    config = PolicyConfig("scripted:drop", strategy="chat", action_rate=2, options={"timeout": 3})
-    assert PolicyConfig(**config.to_json()) == config
-    assert set(json.loads(json.dumps(dataclasses.asdict(config)))) == {"model", "options", *SETTINGS}
 
 
 def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_path):

@@ -134,17 +134,3 @@ def test_weights_that_a_policy_names_in_its_config_are_part_of_what_identifies_i
     assert key() == before
     module.with_name("weights.bin").write_bytes(b"other")
     assert key() != before
-
-
-def test_a_misspelt_name_is_told_of_what_may_play_and_not_of_what_the_module_imports(module):
-    module.write_text("import numpy as np\nfrom os.path import join\n" + MODULE)
-    with pytest.raises(UsageError) as error:
-        load_policy("own_policies:n", make())
-    told = str(error.value)
-    assert (
-        "expected one of 'Four', 'Unfinished', 'Demanding', 'forward', 'words', 'Trained', 'trained', 'Strings'; got 'n'." in told
-    )
-    module.write_text("import numpy as np\n")
-    sys.modules.pop("own_policies")
-    with pytest.raises(UsageError, match="expected a policy or a function of the module own_policies; it has none; got 'n'"):
-        load_policy("own_policies:n", make())

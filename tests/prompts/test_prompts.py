@@ -45,18 +45,6 @@ def test_gold_action_never_reaches_the_prompt(env_id, mode):
     assert not any(HINT in choice for request in asked for choice in request.choices or ())
 
 
-@pytest.mark.parametrize("env_id", ["BabyAIText-v0", "TextCraftText-v0"])
-def test_a_prompt_says_goal_actions_and_situation(env_id):
-    env = gym.make(env_id, expert="off")
-    obs, _ = env.reset(seed=0)
-    system, user = Prompt("zero_shot").render(text_spec(env), obs)
-    assert (system["role"], user["role"]) == ("system", "user")
-    assert text_spec(env).goal in system["content"]
-    assert obs["goal"] in user["content"] and obs["text"].splitlines()[0].strip() in user["content"]
-    for name in text_spec(env).names(obs):
-        assert f"- {name}\n" in user["content"]
-
-
 def template(tmp_path, system="S", user="U"):
     path = tmp_path / "own.jinja"
     path.write_text("{% block system %}" + system + "{% endblock %}{% block user %}" + user + "{% endblock %}")
@@ -151,13 +139,6 @@ def test_an_unknown_strategy_and_a_template_without_blocks_are_refused(tmp_path)
     path.write_text("hello")
     with pytest.raises(gym_text.UsageError, match="missing: system, user"):
         Prompt(str(path))
-
-
-def test_an_observation_without_the_fields_names_them():
-    env = gym.make("BabyAIText-v0")
-    policy = LLMPolicy(ScriptedBackend(["drop"]), text_spec(env))
-    with pytest.raises(gym_text.UsageError, match=r"missing: \['goal'\]"):
-        policy({"text": ""})
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -1,11 +1,8 @@
 """The tool of mode ``tool``: its description, and the prompts of a policy that calls it."""
 
-import gymnasium as gym
 import pytest
 
-from gym_text import UsageError
-from gym_text.wrappers import History
-from gym_text_policies import LLMPolicy, load_policy, rollout
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
 from gym_text_policies.environments import environment_maker
@@ -70,26 +67,6 @@ def test_the_mode_brings_its_strategy_and_the_whole_history_unless_others_are_gi
     assert (policy.config["strategy"], policy.config["history"]) == ("tool", "all")
     _, policy = played(GOTO, ["drop"], strategy="zero_shot", history=1)
     assert (policy.config["strategy"], policy.config["history"]) == ("zero_shot", 1)
-
-
-@pytest.mark.parametrize(
-    ("mode", "strategy", "message"),
-    [
-        ("tool", "reasoning", "expected one whose answer is an action alone"),
-        ("text", "tool", "expected one for answers in words, as in 'chat'; got 'tool', which asks for calls of a tool"),
-    ],
-)
-def test_a_strategy_that_asks_for_other_answers_is_refused(mode, strategy, message):
-    with gym.make("BabyAIText-v0") as env, pytest.raises(UsageError, match=message):
-        LLMPolicy(ScriptedBackend(["drop"]), env.get_wrapper_attr("text_spec"), mode=mode, strategy=strategy)
-
-
-def test_a_history_without_whole_observations_is_refused():
-    with gym.make("BabyAIText-v0") as env:
-        policy = load_policy(ScriptedBackend(["drop"]), env, mode="tool")
-        obs, _ = History(env, None).reset(seed=0)
-        with pytest.raises(UsageError, match="the key 'earlier'"):
-            policy(obs)
 
 
 @pytest.mark.parametrize("arguments", ["drop", "[1]", '{"action": ["drop"]}', '{"action": true}', "[" * 10**5])

@@ -3,11 +3,8 @@
 import json
 import logging
 
-import pytest
-
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.report import write_report
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.run import bench
 from gym_text_policies.run.plan import player_in
@@ -79,21 +76,6 @@ def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"environments": "BabyAIText-v1"}, "Did you mean 'BabyAIText-v0'"),
-        ({"fold": "tst"}, "Did you mean 'test'"),
-        ({"models": "gpt"}, "model: expected one of"),
-        ({"modes": "chose"}, "Did you mean 'choose'"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, options, message):
-    assert cli.main(arguments(tmp_path, **options)) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
 def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():
     models = ("adapters/babyai-sft", "smollm2")
     rows = bench.BenchConfig(models=models).rows()
@@ -139,10 +121,3 @@ def test_the_first_table_has_a_report_with_a_film_of_a_won_episode(tmp_path, mon
     (film,) = (tmp_path / "run/gifs").iterdir()
     assert film.stem in {key for row in read_runs([tmp_path / "run"]).variants for key in row.stores if row.asked}
     assert "data:image/gif;base64," in (tmp_path / "run/report.html").read_text()
-
-
-def test_a_controller_that_is_the_expert_has_no_row_of_its_own(tmp_path):
-    assert cli.main(arguments(tmp_path, llm_episodes=0, episodes=2, environments="LunarLanderLLM-v2")) == 0
-    assert [policy for _, policy in rows(tmp_path)] == ["random", "gold (expert)"]
-    page = write_report([tmp_path], tmp_path / "report.html", episodes=0).read_text()
-    assert "4 episodes, 2 rows, 1 environment" in page and ">controller<" not in page

@@ -71,12 +71,6 @@ def test_no_name_leaves_the_parent(write, name):
         parse_config(write(FILE.replace("name: tried", f"name: {name}")))
 
 
-@pytest.mark.parametrize("settings", [{"name": "a\0"}, {"parent": "\ud800"}, {"name": ".."}])
-def test_a_callers_names_are_checked_as_a_files_are(settings):
-    with pytest.raises(UsageError, match=rf"experiment\.{next(iter(settings))}: expected"):
-        as_config({"environment": {"name": "BabyAIText-v0"}, "experiment": settings})
-
-
 def test_all_mistakes_are_named_at_once(write):
     with pytest.raises(UsageError) as error:
         parse_config(write(FILE.replace("model", "modl").replace("episodes: 3", "episodes: many")))

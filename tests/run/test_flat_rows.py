@@ -7,7 +7,6 @@ import shutil
 import pandas
 import pytest
 
-from gym_text import MissingDependencyError, UsageError
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.flat_rows import COLUMNS
@@ -73,13 +72,3 @@ def test_a_level_that_is_not_known_and_half_a_character_do_no_harm(run, tmp_path
         assert cli.main(command) == 0
         (row,) = read(file).to_dict("records")
         assert row["completion"] == 'a ? b\r\n,"c"' and pandas.isna(row["level"]) and pandas.isna(row["success"])
-
-
-def test_a_table_needs_run_folders_and_its_package_or_says_so(run, tmp_path, monkeypatch, capsys):
-    assert cli.main(["export", "--format", "csv", "--file", str(tmp_path / "a.csv")]) == 2
-    assert "run folders as runs for all other formats; got runs=()" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="Did you mean 'decisions'"):
-        EpisodeStore(run).to_pandas("decision")
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'gym-text\[pandas\]'"):
-        EpisodeStore(run).to_pandas()

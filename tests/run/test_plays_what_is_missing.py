@@ -1,12 +1,8 @@
 """A run plays what its folder does not have, by one class, and shows how it goes on."""
 
 import dataclasses
-import io
 import json
 import logging
-import sys
-from collections import Counter
-from contextlib import redirect_stderr
 
 import pytest
 from provider_server import Fault, ProviderServer, running
@@ -193,52 +189,3 @@ def test_a_policy_whose_config_changes_while_it_plays_is_refused_with_what_it_pl
     with pytest.raises(RunError, match="Seed 0: expected a policy whose config stays"):
         played(store, engine, plan("own_changing:Changes"))
     assert len(store) == 1
-
-
-def test_an_error_of_the_users_own_code_names_its_row(tmp_path, engine, store, monkeypatch):
-    (tmp_path / "own_broken.py").write_text("from gym_text_policies import Policy\n1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ZeroDivisionError) as caught:
-        played(store, engine, plan("random", "own_broken:Mine"))
-    assert caught.value.__notes__ == [f"This was in the row '{GOTO}, own_broken:Mine'."]
-    with pytest.raises(UsageError, match=r", nowhere:Mine: model 'nowhere:Mine': expected"):
-        played(store, engine, plan("nowhere:Mine"))
-
-
-def test_each_row_has_a_line_that_counts_earlier_episodes_and_wins_and_the_log_stands_above_it(engine, store):
-    pytest.importorskip("tqdm")
-    played(store, engine, plan("gold", seeds=range(2)))
-    logger, shown = logging.getLogger("gym_text_policies.test"), io.StringIO()
-
-    class Talking(Progress):
-        def ended(self, row, episode):
-            logger.warning("again in 0.5 s")
-            super().ended(row, episode)
-
-    with redirect_stderr(shown):
-        handler = logging.StreamHandler(sys.stderr)
-        logging.getLogger().addHandler(handler)
-        try:
-            played(store, engine, plan("gold", "random", seeds=range(4)), Talking(lines=True))
-        finally:
-            logging.getLogger().removeHandler(handler)
-    text = shown.getvalue()
-    won = Counter(episode.policy["kind"] for episode in store.episodes() if episode.outcome == "won")
-    assert "gold: 2/4 episodes" in text and all(f"{name}: 4/4 episodes, {won[name]} won [" in text for name in ("gold", "random"))
-    assert text.replace("\r", "\n").split("\n").count("again in 0.5 s") == 6 and "seed 3: " in text
-
-
-class Unread(io.StringIO):
-    """A pipe whose reader has gone."""
-
-    def write(self, text):
-        raise BrokenPipeError(32, "Broken pipe")
-
-
-@pytest.mark.parametrize("kind", ["none", "closed", "nobody reads"])
-def test_a_run_goes_on_without_stderr(engine, store, monkeypatch, kind):
-    closed = io.StringIO()
-    closed.close()
-    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed, "nobody reads": Unread()}[kind])
-    played(store, engine, plan("gold"), Progress(lines=True))
-    assert len(store) == 3

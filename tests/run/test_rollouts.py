@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from episodes import without_seconds
 
-from gym_text import EngineError, UsageError
+from gym_text import UsageError
 from gym_text.errors import BudgetError
-from gym_text_policies import Decision, Episode, Policy, PolicyError, ScriptedBackend, load_policy, rollout
+from gym_text_policies import Decision, Policy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policy import text_spec
 
@@ -31,14 +31,6 @@ def test_episodes_do_not_depend_on_how_many_run_at_once(env_id):
     assert [e.seed for e in alone] == list(range(6))
     assert play(1, 8) == play(4, 1) == play(3, 2) == alone
     assert len({tuple(s.decision.action for s in e.steps) for e in alone}) == 6
-
-
-def test_another_policy_seed_plays_otherwise():
-    first, second = (
-        without_seconds(rollout(make_cooking, load_policy("random", make_cooking(), seed=seed), [0])) for seed in (0, 1)
-    )
-    assert [s.decision.action for s in first[0].steps] != [s.decision.action for s in second[0].steps]
-    assert first[0].key != second[0].key
 
 
 def test_a_step_holds_what_the_environment_said():
@@ -78,27 +70,6 @@ def test_a_failing_decision_ends_its_own_episode_and_no_other(workers, num_envs)
     expected = "PolicyError: the provider answered 500 (CookingWorldText-v0, seed {}, step 3)"
     assert all(e.error == expected.format(e.seed) and e.length == 2 and e.traceback is None for e in failed)
     assert all(e.outcome == "truncated" and e.length == 12 for e in episodes if e not in failed)
-
-
-class BrokenGame(gym.Wrapper, gym.utils.RecordConstructorArgs):
-    """A game whose level 1 cannot be generated."""
-
-    def __init__(self, env):
-        gym.utils.RecordConstructorArgs.__init__(self)
-        super().__init__(env)
-
-    def reset(self, *, seed=None, options=None):
-        if seed == 1:
-            raise EngineError("no such level")
-        return super().reset(seed=seed, options=options)
-
-
-def test_a_level_that_cannot_begin_is_an_error_episode_without_steps():
-    policy = load_policy("random", make_cooking())
-    episodes = {e.seed: e for e in rollout(lambda: BrokenGame(make_cooking()), policy, range(3))}
-    error = "EngineError: no such level (CookingWorldText-v0, seed 1, at reset)"
-    assert (episodes[1].outcome, episodes[1].length, episodes[1].error) == ("error", 0, error)
-    assert episodes[0].length == episodes[2].length == 12
 
 
 class FailsInOne(gym.Wrapper, gym.utils.RecordConstructorArgs):
@@ -178,14 +149,6 @@ def test_an_environment_that_broke_at_reset_is_made_anew():
     )
 
 
-def test_an_error_that_nobody_foresaw_has_its_traceback_without_folders():
-    make = lambda: FailsInOne(make_cooking(), raises)  # noqa: E731
-    (episode,) = rollout(make, load_policy("random", make_cooking()), [1])
-    lines = episode.traceback.splitlines()
-    assert lines[-1].startswith("test_rollouts.py:") and lines[-1].endswith(" in raises") and "/" not in episode.traceback
-    assert Episode.from_json(json.loads(json.dumps(episode.to_json()))) == episode
-
-
 class Wrong(Policy):
     """Does something that no policy may, at the second step of the game that has the goal of seed 1."""
 
@@ -234,27 +197,6 @@ def test_a_name_that_is_no_action_ends_its_episode_and_not_the_run():
     episodes = list(rollout(make, policy, range(6)))
     assert len(episodes) == 6 and all(e.error is None or e.error.startswith("InvalidActionError: ") for e in episodes)
     assert any(e.error for e in episodes)
-
-
-class FailsOften(Policy):
-    """Draws an action, and fails at the fourth step of two episodes."""
-
-    config = {"kind": "fails often"}  # noqa: RUF012
-
-    def decide(self, turns):
-        decisions = []
-        for turn in turns:
-            names = self.spec.names(turn.obs)
-            decisions.append(Decision(names[turn.rng.integers(len(names))]))
-            if turn.step == 3 and turn.episode.endswith(("-1", "-2")):
-                raise PolicyError("refused")
-        return decisions
-
-
-def test_a_failing_sibling_changes_no_draw_of_its_neighbours():
-    policy = FailsOften(text_spec(make_cooking()))
-    alone, together = (without_seconds(rollout(make_cooking, policy, range(6), num_envs=size)) for size in (1, 4))
-    assert together == alone and [bool(e.error) for e in alone] == [False, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("on_invalid", ["raise", "random", "retry"])

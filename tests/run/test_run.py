@@ -101,15 +101,6 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
-def test_answers_without_probabilities_are_written(tmp_path, tiny_model, monkeypatch):
-    monkeypatch.setattr("gym_text_policies.backends.local.transformers._FEW_TOKENS", 0)
-    player = {"model": tiny_model, "mode": "choose", "probabilities": False}
-    environment = {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}}
-    config = {"agent": player, "environment": environment, "experiment": {"verbose": False}}
-    answers = read(run_experiment(config, tmp_path / "run") / "answers/seed-0.json")
-    assert list(answers) == ["1", "2"] and all(answer.keys() == {"action", "action_name", "valid"} for answer in answers.values())
-
-
 def test_a_policy_that_looks_ahead_runs_from_a_file_and_its_gif_is_played_again(tmp_path, caplog):
     path = tmp_path / "ahead.yaml"
     path.write_text(
@@ -130,33 +121,6 @@ def test_a_policy_that_looks_ahead_runs_from_a_file_and_its_gif_is_played_again(
     assert list(EpisodeStore(folder).episodes()) == [episode], "it is found again"
     with pytest.raises(UsageError, match=r"agent\.simulations: stored 4, given 8"):
         run_experiment(parse_config(path, {"agent.simulations": 8}), folder)
-
-
-def test_a_game_that_is_watched_is_the_same_game(tmp_path, monkeypatch):
-    pytest.importorskip("pygame")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    config = {
-        "agent": {"model": "random"},
-        "environment": {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2}},
-        "experiment": {"verbose": False},
-    }
-    folder = run_experiment(config, tmp_path / "run")
-    config["environment"]["kwargs"]["render_mode"] = "human"
-    run_experiment(config, folder)  # plays nothing again
-    run_experiment(config | {"experiment": {"verbose": False, "episodes": 2}}, folder)
-    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
-    assert [episode["seed"] for episode in episodes] == [0, 1]
-    assert episodes[0]["environment"] == episodes[1]["environment"]
-
-
-def test_mistakes_are_one_line_without_a_traceback(config_file, tmp_path, capsys):
-    assert cli.main(["run", str(tmp_path / "none.yaml")]) == 2
-    assert cli.main(["run", str(tmp_path)]) == 2
-    assert "expected a YAML file or a run folder" in capsys.readouterr().err
-    assert cli.main(["run", str(config_file), "--set", "agent.options={timeuot: 3}"]) == 2
-    assert "unknown option 'timeuot'" in capsys.readouterr().err
-    assert cli.main(["run", str(config_file), "--set", "agent"]) == 2
-    assert "section.key=value" in capsys.readouterr().err
 
 
 IGNORED = re.compile(r"Exception ignored in: .*\nTraceback \(most recent call last\):\n(?:  .*\n)*KeyboardInterrupt: ?\n")

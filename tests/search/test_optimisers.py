@@ -42,8 +42,3 @@ def test_cma_starts_where_an_episode_succeeded():
     for history, place in (([idle, solved], 1), ([idle, idle], 0)):
         proposals = CmaOptimiser(form, 0, sigma=1e-6, start=2).propose(history)
         assert len(proposals) > 4 and np.allclose([p.parameters for p in proposals], place, atol=1e-3)
-
-
-def test_a_warm_up_is_random():
-    found = search(config(optimiser="zero", warmup_evaluations=2, evaluations=3))
-    assert [e.proposal.source for e in found.evaluations] == ["random", "random", "zero"]

@@ -14,8 +14,7 @@ from searches import CAR, config
 from gym_text import UsageError
 from gym_text_policies import cli, load_policy
 from gym_text_policies.environments import make_environment
-from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.settings.from_file import read_settings
+from gym_text_policies.search import search
 
 
 def test_a_killed_search_goes_on_without_repeating(tmp_path):
@@ -62,42 +61,6 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", f"{CAR}?max_episode_steps=150"]
     assert cli.main([*words, "--episodes", "1", "--folder", str(tmp_path / "bench")]) == 0
     assert "policy.json" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--environment", "CartPol-v1"], "Did you mean 'CartPole-v1'"),
-        (["--optimiser", "model then cma then gp"], "expected one, or two"),
-        (["--bounds", "3", "-3"], "bounds: expected the least"),
-        (["--environment", "BabyAIText-v0", "--optimiser", "random"], "whose observation has numbers"),
-    ],
-)
-def test_a_mistake_is_one_line(words, message, tmp_path, capsys):
-    assert cli.main(["search", *words, "--folder", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
-def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
-    path = tmp_path / "search.yaml"
-    path.write_text("evaluatons: 3\n")
-    with pytest.raises(UsageError, match="Did you mean 'evaluations'"):
-        read_settings(SearchConfig, path)
-    for text, message in {
-        "bias: maybe": "line 1: bias: expected true or false; got 'maybe'",
-        "seed: 1\nbounds: [a, 6]": r"line 2: bounds: expected a number",
-        "bounds: 6": "bounds: expected a list, each a number; got 6",
-        "seed: 1\nseed: 2": "line 2: expected each key once",
-        "- seed": "expected keys",
-    }.items():
-        path.write_text(text)
-        with pytest.raises(UsageError, match=message):
-            read_settings(SearchConfig, path)
-    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nbuffer_size: 7\nwarmup_evaluations: 2\n")
-    resolved = read_settings(SearchConfig, path, {"evaluations": 9})
-    assert (resolved.bias, resolved.bounds) == (False, (-5.0, 5.5))
-    assert (resolved.evaluations, resolved.buffer_size, resolved.warmup_evaluations) == (9, 7, 2)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):

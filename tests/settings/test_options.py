@@ -60,10 +60,3 @@ def test_a_wrong_value_is_refused_with_what_was_expected(words, capsys):
         parse(*words)
     assert stopped.value.code == 2
     assert words[0] in capsys.readouterr().err
-
-
-def test_inherited_fields_are_explained(capsys):
-    with pytest.raises(SystemExit):
-        parse("--help")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "none takes all." in printed and "100 % is 1. Default: 0.5." in printed and "Default: 64 64." in printed

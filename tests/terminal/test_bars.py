@@ -1,40 +1,14 @@
 """Progress in a notebook, and what an interrupted kernel leaves."""
 
-import io
-import sys
-import types
-
 import pytest
 
 from gym_text.errors import StoreError
 from gym_text_policies import EpisodeStore, run_experiment
 from gym_text_policies.files.run_folders import RunFolder
 from gym_text_policies.policies.baselines import GoldPolicy
-from gym_text_policies.terminal import bars
 
 pytest.importorskip("tqdm")
 GOTO = "BabyAIText-v0?task=goto"
-
-
-@pytest.fixture
-def kernel(monkeypatch):
-    """Let this process look like a notebook's kernel."""
-    shell = types.SimpleNamespace(config={"IPKernelApp": {}})
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-
-
-@pytest.mark.parametrize("widgets", [False, True])
-def test_a_notebook_shows_widgets_where_they_are_installed_and_a_line_elsewhere(kernel, monkeypatch, widgets):
-    monkeypatch.setattr(bars.importlib.util, "find_spec", lambda name: widgets or None)
-    monkeypatch.setattr(bars, "import_extra", lambda module, extra: types.SimpleNamespace(tqdm=module))
-    assert bars.bar_class() == ("tqdm.notebook" if widgets else "tqdm")
-
-
-def test_a_bar_is_watched_in_a_notebook_and_not_in_a_file(monkeypatch, request):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert not bars.in_notebook() and not bars.is_watched()
-    request.getfixturevalue("kernel")
-    assert bars.is_watched()
 
 
 def played_by_an_experiment(folder):

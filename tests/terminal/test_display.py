@@ -11,9 +11,8 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text import Action, Field, TextSpec
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, load_policy, rollout
 from gym_text_policies.report.figures import row
-from gym_text_policies.report.step_pictures import Illustrated, Pictures, illustrated
+from gym_text_policies.report.step_pictures import Illustrated, Pictures
 from gym_text_policies.report.table import markdown
-from gym_text_policies.terminal.notebooks import MOST_STEPS
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 TAGS = {"b", "br", "div", "img", "span", "table", "tbody", "td", "th", "thead", "tr"}
@@ -84,19 +83,3 @@ def test_an_episode_shows_its_steps_and_the_bars_of_its_probabilities(tmp_path):
         store.append(episode)
         cells = Page(store._repr_html_())
     assert "1 episode" in cells.text and "BabyAIText-v0?fold=dev&task=goto" in cells.text
-
-
-def test_an_illustrated_episode_shows_a_picture_of_each_state():
-    pytest.importorskip("minigrid")
-    pytest.importorskip("PIL")
-    env = gym.make("BabyAIText-v0", task="goto", fold="dev")
-    (episode,) = rollout(lambda: gym.make("BabyAIText-v0", task="goto", fold="dev"), load_policy("gold", env), [1])
-    page = Page(illustrated(episode)._repr_html_())
-    assert len(page.pictures) == episode.length + 1 and all(one.startswith("data:image/webp;base64,") for one in page.pictures)
-    unknown = dataclasses.replace(episode, environment={**episode.environment, "id": "Unknown-v0"})
-    assert "No pictures: environment Unknown-v0" in Page(illustrated(unknown)._repr_html_()).text
-
-
-def test_a_long_episode_shows_its_first_steps_and_its_last_one():
-    page = Page(evil_episode(2 * MOST_STEPS)._repr_html_())
-    assert page.tags.count("tr") == 1 + MOST_STEPS + 1 and f"{MOST_STEPS} steps before the last one are left out." in page.text

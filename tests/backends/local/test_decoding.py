@@ -5,7 +5,6 @@ import json
 import pytest
 
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.decoding import PromptLookup
 from gym_text_policies.backends.local.transformers import TransformersBackend
 
 
@@ -38,27 +37,3 @@ def test_what_a_schema_leaves_no_choice_about_is_read_in_few_passes(small_model,
     (one, tokens, single), (other, same, drafted) = ask(0), ask(7)
     assert one == other and json.loads(one)["sure"] == "yes" and tokens == same == single
     assert drafted <= single / 2
-
-
-def test_a_draft_is_what_followed_last_time():
-    lookup = PromptLookup([1, 2, 3, 4, 1, 2, 5, 9, 9, 1, 2])
-    assert lookup.draft(2) == [5, 9] and lookup.draft(1) == [5]
-    assert lookup.draft(0) == []
-    lookup.extend([3])
-    assert lookup.draft(2) == [4, 1], "a match of three tokens counts for more than one of one"
-    lookup.extend([7])
-    assert lookup.draft(3) == [], "7 never occurred before"
-    assert PromptLookup([5, 6, 5, 6, 5]).draft(5) == [6, 5, 6, 5, 6], "a line that repeats goes on repeating"
-    assert PromptLookup([]).draft(3) == [] and PromptLookup([1]).draft(3) == []
-
-
-def test_what_was_answered_to_other_prompts_is_drafted_first():
-    earlier = PromptLookup()
-    earlier.remember([8, 8, 1, 2, 3], [4, 5, 0])
-    assert PromptLookup([1, 2, 3, 9, 1, 2, 3], earlier).draft(3) == [4, 5, 0]
-    assert PromptLookup([1, 2, 3, 9, 6, 2, 3], earlier).draft(3) == [4, 5, 0], "a run of two tokens"
-    assert PromptLookup([7, 2, 3, 9, 7, 2, 3], earlier).draft(1) == [9], "a longer run counts for more"
-    assert PromptLookup([7, 2, 3, 9, 7, 2, 3]).draft(1) == [9]
-    for _ in range(5000):
-        earlier.remember([1, 2, 3], [4, 5, 6, 0])
-    assert len(earlier) < 20_020 and PromptLookup([1, 2, 3], earlier).draft(2) == [4, 5]

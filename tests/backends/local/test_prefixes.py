@@ -1,6 +1,5 @@
 """What a model has read is kept by token prefix: predictions stay the same, and memory is bounded."""
 
-import os
 import random
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from gym_text_policies.backends.local import packed
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.prefixes import Branch, usual_room
+from gym_text_policies.backends.local.prefixes import Branch
 
 
 @pytest.mark.parametrize("block", [256, 13])
@@ -62,14 +61,3 @@ def test_the_longest_remembered_beginning_is_found_among_many(small_model):
         branch = Branch.line(prefix, prompt[expected:], [])
         prefixes.compute([branch])
         branch.keep(len(branch.tokens))
-
-
-def test_by_default_what_is_remembered_takes_a_tenth_of_the_memory(small_model):
-    network, _ = small_model
-    prefixes = PackedPrefixes(network, 1000)
-    (prefix,) = prefixes.open([(5,) * 128])
-    prefixes.compute([branch := Branch.line(prefix, [5] * 128, [])])
-    branch.keep(128)
-    bytes_of_token = prefix._store.nbytes // prefix.capacity
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert usual_room(network) == max(32_768, memory // 10 // bytes_of_token)

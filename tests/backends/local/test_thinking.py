@@ -6,13 +6,12 @@ import pytest
 import thinking_models as models
 import torch
 
-from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.thinking import ThoughtMarkers
-from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 
 FORMS = tuple(models.TEMPLATES)
@@ -82,16 +81,6 @@ def test_probabilities_are_those_of_names_behind_the_thought(form):
         before = whole[: len(whole) - len(text_tokens(model[1], action)) - 1]
         assert answer.reasoning == thought and max(answer.probabilities, key=answer.probabilities.get) == action
         assert answer.probabilities == pytest.approx(brute_force(model, before), abs=1e-4)
-
-
-@pytest.mark.parametrize("form", ["channels"])
-def test_without_a_thought_probabilities_are_those_behind_the_opening(form):
-    model = models.taught(form)
-    tokenizer = model[1]
-    off = format_of(tokenizer).answer_start(False)
-    (answer,) = ask(model, question(choices=NAMES, think=False))
-    assert answer.reasoning is None and answer.tokens_out == 0
-    assert answer.probabilities == pytest.approx(brute_force(model, prompt_tokens(tokenizer, models.chat(WALL), off)), abs=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [1.5])
@@ -247,8 +236,3 @@ def test_another_thought_behind_the_first_is_no_answer(random_models, text, answ
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     said = tokenizer.decode(tokens, skip_special_tokens=True)
     assert ThoughtMarkers(tokenizer, THINK, {2}).answer(tokens, said) == (answer, ended)
-
-
-def test_a_budget_that_the_window_cannot_hold_is_refused():
-    with pytest.raises(UsageError, match="think_tokens: expected fewer than the model's window of 2048 tokens; got 2048"):
-        ask(models.taught("opened"), question(think_tokens=2048))

@@ -199,20 +199,6 @@ def test_a_tokenizer_that_cannot_work_is_one_sentence_before_weights_are_read(ch
             load(str(tmp_path))
 
 
-def test_an_end_of_turn_that_is_no_token_of_the_model_is_one_sentence_before_weights_are_read(tmp_path):
-    tokenizer_with().save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 49152}')  # and there are no weights
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    template = (tmp_path / "chat_template.jinja").read_text()
-    for end, message in (("<nope>", "among the 49152 tokens that the model knows; got '<nope>'"), (5, "eos_token has to be")):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": end}))
-        (tmp_path / "chat_template.jinja").write_text(template.replace("<|im_end|>", "<nope>"))
-        with pytest.raises(UsageError, match=message):
-            load_transformers(str(tmp_path))
-    with pytest.raises(UsageError, match=r"expected another; .*eos_token has to be"):
-        load_tokenizer(str(tmp_path), why="tokenizer: expected another;")
-
-
 def test_the_oldest_turns_go_and_the_system_message_stays(tokenizer):
     texts = [text for turn in range(30) for text in (f"You see {turn} red balls.", "go")] + ["And now?"]
     messages = chat("Play well.", *texts)

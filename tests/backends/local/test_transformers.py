@@ -1,6 +1,5 @@
 """The backend in this process: the embedded model's exact probabilities, alone, in batches and with a warm cache."""
 
-import copy
 import json
 
 import gymnasium as gym
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from gym_text.babyai.env import BABYAI_SPEC
-from gym_text_policies import LLMPolicy, PolicyError, rollout
+from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -124,21 +123,6 @@ def test_drawn_answers_depend_on_their_seed_alone(small_model, small_backend):
     assert len(set(unseeded)) > 1
 
 
-def test_episodes_that_do_not_fit_together_do_not_push_each_other_out_one_after_the_other(small_model):
-    backend = TransformersBackend(*small_model, "small", max_cached_tokens=1408)
-    texts = [f"{letter} " + "the " * 600 for letter in "abcde"]  # two of them are remembered
-    for _ in range(3):
-        before = backend.tokens_computed
-        backend.answer([Request(({"role": "user", "content": text},), ("left", "right")) for text in texts])
-        texts = [text + "key " for text in texts]
-    assert 1000 < backend.tokens_computed - before < 2000, "of 3,000"
-
-
-def test_a_prompt_longer_than_the_window_is_refused(backend):
-    with pytest.raises(PolicyError, match="at most 8176 tokens"):
-        backend.answer([question("word " * 9000)])
-
-
 @pytest.mark.parametrize("mode", ["choose", "text"])
 def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, small_model):
     def make():
@@ -156,15 +140,3 @@ def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, small
             assert a.observation == b.observation
             if mode == "choose":
                 assert a.decision.probabilities == pytest.approx(b.decision.probabilities, abs=1e-4)
-
-
-def test_a_fused_model_answers_as_before(small_model):
-    network, tokenizer = small_model
-    question = Request(({"role": "user", "content": "one two three one two"},), max_tokens=40)
-    choice = Request(question.messages, ("turn left", "go forward", "pick up"))
-    one, other = (
-        TransformersBackend(copy.deepcopy(network), tokenizer, "m", optimise=optimise).answer([question, choice])
-        for optimise in (False, True)
-    )
-    assert one[0].text == other[0].text
-    assert one[1].probabilities == pytest.approx(other[1].probabilities, abs=1e-4)

@@ -2,7 +2,7 @@
 
 import random
 
-from gym_text_policies.backends.local.tree import Tree, depths, spans
+from gym_text_policies.backends.local.tree import Tree, spans
 
 
 def test_texts_that_begin_alike_share_their_beginning():
@@ -13,12 +13,6 @@ def test_texts_that_begin_alike_share_their_beginning():
     assert tree.grow(0, [6, 6]) == [1, 5], "the same token behind another one is another node"
     assert tree.grow(3, []) == []
     assert (tree.tokens, tree.parents) == ([5, 6, 7, 8, 9, 6], [-1, 0, 1, 1, 2, 1])
-
-
-def test_a_tree_is_as_deep_as_its_longest_text():
-    assert depths([-1, 0, 1, 1, 2, -1], 0) == [0, 1, 2, 2, 3, 0]
-    assert depths([-1, 0, 0], 7) == [7, 8, 8]
-    assert depths([], 3) == []
 
 
 def test_the_first_number_of_a_node_lies_in_the_spans_of_its_ancestors_and_in_its_own():

@@ -17,7 +17,6 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.token_server import along, next_tokens
 from gym_text_policies.backends.providers.vllm import VLLM
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
@@ -151,10 +150,3 @@ def test_other_tokens_than_were_sent_are_refused():
     server.post = lambda path, body: {"choices": [{"text": "go", "token_ids": [5], "prompt_token_ids": [9]}]}
     with pytest.raises(CallError, match="the tokens that were sent"):
         VLLM(server, {}, None).generate([7, 8], Request((), max_tokens=6))
-
-
-def test_candidates_share_their_beginnings():
-    candidates = [[5, 2], [5, 6, 2], [7]]
-    assert next_tokens(candidates) == {(): [5, 7], (5,): [2, 6], (5, 6): [2]}
-    values = {before: {token: 10.0 * len(before) + token for token in tokens} for before, tokens in next_tokens(candidates).items()}
-    assert along(candidates, values) == [[5.0, 12.0], [5.0, 16.0, 22.0], [7.0]]

@@ -1,21 +1,15 @@
 """One row of the table makes a provider known to commands, files, help and errors."""
 
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from gym_text import UsageError
 from gym_text_policies import cli
-from gym_text_policies.backends.base import Backend
-from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, Provider
 from gym_text_policies.backends.providers.keys import without_foreign_keys
-from gym_text_policies.run.experiment import explain_keys
 from gym_text_policies.settings.yaml_nodes import parse_yaml
 
-ROOT = Path(__file__).parents[3]
 MODULE = """
 from gym_text_policies.backends import Answer, Backend
 
@@ -58,32 +52,8 @@ def test_a_row_and_a_class_are_a_provider_in_bench_and_in_a_file(acme, capsys):
         assert "acme:anvil" in Path("runs", name, "experiment.yaml").read_text()
 
 
-def test_help_and_errors_offer_it(acme, capsys):
-    for command in ("bench", "search"):
-        with pytest.raises(SystemExit):
-            cli.main([command, "--help"])
-        assert "acme:GADGET" in " ".join(capsys.readouterr().out.split())
-    assert "acme:GADGET" in explain_keys() and ", acme." in explain_keys()
-    with pytest.raises(UsageError, match="acme:GADGET"):
-        load_backend("acmee:anvil")
-    with pytest.raises(UsageError, match=r"unknown option 'luod'.*loud"):
-        load_backend("acme:anvil", luod=True)
-    Path("run.yaml").write_text("agent: {backend: acmee, model: anvil}\nenvironment: {name: BabyAIText-v0}\n")
-    assert cli.main(["run", "run.yaml"]) == 2
-    told = capsys.readouterr().err
-    assert "run.yaml, line 1" in told and "'acme'" in told
-
-
 def test_its_key_goes_to_its_own_host_alone(acme):
     text = "{model: 'acme:anvil', options: {base_url: 'https://HOST/v1'}}"
     for host, variable in (("acme.example.org", "its own"), ("elsewhere.example.org", None)):
         checked = without_foreign_keys(parse_yaml(text.replace("HOST", host), "file.yaml").value)
         assert checked["options"].plain().get("key_variable", "its own") == variable
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_each_row_names_a_backend_and_an_extra_that_exist(name):
-    row = PROVIDERS[name]
-    assert issubclass(row.load(), Backend)
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert not row.extra or row.extra in extras

@@ -11,7 +11,6 @@ from PIL import Image
 from provider_server import ProviderServer, running
 
 from gym_text.errors import BudgetError, UsageError
-from gym_text_policies import load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.chat_messages import picture_tokens
@@ -144,17 +143,6 @@ def test_who_sees_no_pictures_refuses_them_before_a_run(model, settings, message
     with pytest.raises(UsageError, match=message) as error:
         played(PolicyConfig.of(model, **{"pictures": True, **settings}), BABYAI)
     assert str(error.value).count("\n") == 0
-
-
-def test_an_environment_that_draws_no_pictures_is_refused_in_one_sentence(make):
-    env = make("BabyAIText-v0")
-    policy = load_policy("openai:m", env, pictures=True)
-    with pytest.raises(UsageError, match="expected an environment made with render_mode='rgb_array'; got render_mode=None"):
-        policy.wrap(env)
-    with pytest.raises(UsageError, match=r"expected the key 'picture'.*policy\.wrap"):
-        policy(env.reset(seed=0)[0])
-    with pytest.raises(UsageError, match="got render_mode='ansi'"):
-        played(PolicyConfig("openai:m", pictures=True), BABYAI, render_mode="ansi")
 
 
 def test_a_picture_counts_for_the_limits_by_its_squares_and_not_by_its_bytes():

@@ -102,15 +102,6 @@ def test_a_thought_that_reaches_its_budget_is_cut_and_the_answer_asked_for(kind)
     assert limits == [36, 16]
 
 
-@pytest.mark.parametrize("provider", ["openai", "ollama"])
-def test_a_typed_decision_is_refused_with_a_thought(provider):
-    with (
-        served("openai" if provider == "openai" else "ollama", provider=provider) as (_, backend),
-        pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"),
-    ):
-        backend.answer([Request(QUESTION.messages, ("a", "b"), think=True)])
-
-
 def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
     talk = (
         "I would say that the best thing to do in this situation is probably to go straight ahead to the ball and then stop there"
@@ -124,14 +115,6 @@ def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
         )
     assert {(answer.text, answer.finish, answer.reasoning) for answer in answers} == {(" ".join(talk.split()[:16]), "length", None)}
     assert answers[0] == answers[1] == answers[2], "what was asked to find that out belongs to no answer"
-
-
-def test_a_model_that_talks_on_for_too_long_is_asked_once_with_room_and_then_as_ever():
-    with served("vllm", lambda *chat: "word " * 50, thought="", options={"timeout": 0.5}) as (server, backend):
-        server._thinks = lambda body: False
-        server.latency = lambda number: 1.0 if number == 1 else 0.0
-        assert backend.answer([QUESTION])[0].finish == backend.answer([QUESTION])[0].finish == "length"
-        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048, 16]
 
 
 def test_threads_that_meet_cut_answers_at_once_find_out_once_whether_the_model_thinks():
@@ -186,11 +169,3 @@ def test_the_check_before_a_run_says_what_to_set():
         server.faults.append(Fault(200, json.dumps({"choices": [empty]})))
         with pytest.raises(UsageError, match=r"expected an answer; .*said nothing \(it ended by 'stop'\)"):
             backend.check(QUESTION)
-
-
-def test_the_check_before_a_run_warns_of_what_was_cut(caplog):
-    check_of("vllm", think_tokens=9)
-    assert "cut after 9 tokens for its thought and 16 for its answer; think_tokens and max_tokens set more" in caplog.text
-    caplog.clear()
-    check_of("vllm", change=False, max_tokens=1)
-    assert "cut after 2048 tokens for its thought and 1 for its answer; think_tokens and max_tokens set more" in caplog.text
