@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 import random
 import shutil
 
@@ -57,38 +56,21 @@ def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
         read_rows(tmp_path / "nothing")
 
 
-def test_a_dataset_with_a_pipe_in_it_is_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / "state.json")
-    with pytest.raises(UsageError, match=r"expected a dataset .* it is a pipe"):
-        read_rows(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"episode_return": math.nan}, "episode_return: expected a finite number"),
-        ({"episode_return": -math.inf}, "episode_return: expected a finite number"),
         ({"seed": -1}, "seed: expected a whole number from 0 on"),
         ({"success": None}, "success: expected true or false"),
         ({"history": "-1"}, "history: expected a number or all"),
-        ({"history": "9" * 5000}, "history: expected a number or all"),
         ({"strategy": None}, "strategy: expected a text"),
         ({"messages": []}, "messages: expected texts of system, user, assistant"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages: expected texts of"),
-        ({"messages": [{"role": "user", "content": None}]}, "messages: expected texts of"),
         ({"labels": ["", "left", "right"]}, "labels: expected a text for each message"),
-        ({"labels": ["left", "right"]}, "labels: expected a text for each message, the first empty"),
         ({"labels": ["", ""]}, "labels: expected"),
-        ({"labels": ["", None]}, "labels: expected"),
         ({"thoughts": ["so"]}, "thoughts: expected a text for each message"),
         ({"thoughts": ["so", "that"]}, "thoughts: expected a text for each message, empty where the label is"),
-        ({"environment": "[]"}, "environment: expected a JSON object with id and kwargs"),
-        ({"environment": "{"}, "row 0: "),
         ({"environment": '{"id": "x", "kwargs": [1]}'}, "environment: expected a JSON object with id and kwargs"),
-        ({"environment": "[" * 100_000}, "row 0: "),
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [["A", {}, "B"]]}'}, "expected names and arguments as wrappers"),
-        ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [["A", "B"]]}'}, "expected names and arguments as wrappers"),
-        ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [[5, {}]]}'}, "expected names and arguments as wrappers"),
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": "AB"}'}, "wrappers: expected a list"),
         ({"own_labels": "yes"}, "own_labels: expected true or false"),
     ],

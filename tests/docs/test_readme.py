@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from gym_text_policies.report.table import fitted
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs/results.md").read_text()
-MADE = ("environments.md", "command-line.md", "reference.md")
-"""Pages that `docs/build.py` makes of the code."""
-PAGES = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
 
 
 @pytest.fixture
@@ -23,20 +19,6 @@ def pictures(monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module("pictures")
-
-
-def test_the_tree_names_every_folder_and_nothing_else():
-    tree = re.search(r"## Tree\n\n```\n(.*?)```", README, re.S)[1]
-    named, top = set(), ""
-    for line in tree.splitlines():
-        for path in re.findall(r"[a-z_]+(?:/[a-z_]+)*(?:/|\.py)(?= |$)", line):
-            top = path if line[0] != " " else top
-            named.add(path if line[0] != " " else top + path)
-    assert [path for path in named if not (ROOT / path).exists()] == []
-    folders = {
-        f"{p.parent.relative_to(ROOT)}/" for package in ("gym_text", "gym_text_policies") for p in (ROOT / package).rglob("*.py")
-    }
-    assert folders - named == {"gym_text_policies/backends/"}, "of which the tree has both halves"
 
 
 def test_the_readmes_table_is_made_of_the_committed_results(pictures):
@@ -72,18 +54,3 @@ def test_the_figures_of_reinforcement_learning_are_the_committed_result():
     (start, *_), mean = records["_cookingworld"]["rows"], records["_cookingworld"]["means"]["grpo"]
     learnt, before = (f"{one['CookingWorld']['success']:.2f}" for one in (mean, start["columns"]))
     assert f"and {learnt} of CookingWorld in place of {before}" in " ".join(README.split())
-
-
-def test_every_picture_is_there_small_made_by_the_command_and_shown(pictures):
-    shown = {(page.parent / link).resolve() for page, text in PAGES.items() for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)}
-    made = {pictures.FOLDER / name for name in (*pictures.PICTURES, "report-steps.png")}
-    of_environments = {picture for picture in shown if picture.parent == pictures.FOLDER / "environments"}
-    assert shown - of_environments == made and all(picture.is_file() for picture in of_environments)
-    there = [path for path in pictures.FOLDER.rglob("*") if path.is_file()]
-    assert made <= set(there) and sum(path.stat().st_size for path in there) < 3_000_000
-
-
-def test_links_between_pages_lead_to_a_file():
-    for page, text in PAGES.items():
-        links = re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", text)
-        assert [link for link in links if not (page.parent / link).exists() and link not in MADE] == [], page

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import re
 
 import gymnasium as gym
 import pytest
@@ -12,7 +11,6 @@ from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 from gym_text import UsageError
 from gym_text.babyai.describe import Reach, View, describe_effect
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import Prompt
 
 ID = "BabyAIText-v0"
 LIMITS = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick_up_seq_go_to": 128}
@@ -31,7 +29,6 @@ DIGESTS = {
 }
 """Of missions and texts of 50 seeds, turning left four times; taken from the published generator, run beside ours."""
 BALL, KEY, LOCKED = Ball("red"), Key("blue"), Door("blue", is_locked=True)
-HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
 
 
 @pytest.fixture(params=LIMITS)
@@ -70,32 +67,6 @@ def test_rewards_limits_and_progression_are_the_published_ones(task, make, follo
     assert steps[-1][4]["progression"] == 0.0
 
 
-def test_missions_are_the_published_ones(task, make):
-    thing = r"(the|a) \w+ (box|ball|key)"
-    pattern = {
-        "goto": rf"go to {thing}",
-        "pickup": rf"pick up {thing}",
-        "open": r"open the (\w+ )?door",
-        "putnext": rf"put {thing} next to {thing}",
-        "pick_up_seq_go_to": rf"pick up {thing}, then go to {thing}|go to {thing} after you pick up {thing}",
-    }[task]
-    env = make(ID, task=task, expert="off", num_dists=4)
-    missions = [env.reset(seed=seed)[0]["goal"] for seed in range(200)]
-    assert all(re.fullmatch(pattern, mission) for mission in missions)
-    assert not any(words in mission for mission in missions for words in HELD_OUT)
-    assert len(set(missions)) > (4 if task == "open" else 12)
-
-
-def test_num_dists_adds_that_many_objects(task, make):
-    counts = []
-    for number in (0, 1, 8):
-        env = make(ID, task=task, num_dists=number, expert="off")
-        env.reset(seed=3)
-        counts.append(sum(thing is not None and thing.type in ("box", "ball", "key") for thing in env.unwrapped._game.grid.grid))
-    assert counts == [counts[0], counts[0] + 1, counts[0] + 8]
-    assert counts[0] == (2 if task in ("putnext", "pick_up_seq_go_to") else 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -105,29 +76,14 @@ def test_num_dists_adds_that_many_objects(task, make):
             "level: expected None, as task='goto' has its own; got 'BabyAI-GoToLocal",
         ),
         ({"task": "goto", "num_dists": 17}, "num_dists: expected an integer from 0 to 16; got 17"),
-        ({"task": "goto", "num_dists": 1.5}, "num_dists: expected an integer"),
         ({"num_dists": 3}, "num_dists: expected 0, as each level has its own number; got 3. Pass a task"),
         ({"feedback": 1}, "feedback: expected True or False; got 1"),
-        ({"valid_actions": "yes"}, "valid_actions: expected True or False; got 'yes'"),
     ],
     ids=str,
 )
 def test_arguments_that_cannot_be_meant_are_refused(arguments, message):
     with pytest.raises(UsageError, match=message):
         gym.make(ID, **arguments)
-
-
-def test_the_published_structure_of_the_prompt(task, make):
-    env = make(ID, task=task, expert="off")
-    obs, _ = env.reset(seed=1)
-    system, user = Prompt("balrog").render(text_spec(env), obs)
-    assert (system["role"], user) == ("system", {"role": "user", "content": obs["text"] or "You see nothing."})
-    mission, actions, tips, answer = (
-        system["content"].index(part) for part in (obs["goal"], "turn left: turn to the left,", "Tips:", "nothing else")
-    )
-    assert mission < actions < tips < answer
-    assert "pick up: pick up the object in front of you" in system["content"]
-    assert "below you" not in system["content"]
 
 
 # ---------------------------------------------------------------- better, when asked
@@ -173,19 +129,6 @@ def test_feedback_and_valid_actions_are_true(level, make):
     assert "feedback" not in str(plain.observation_space) and "valid_actions" not in plain.observation_space.spaces
 
 
-def test_feedback_names_what_was_done_to_what(make):
-    env = make(ID, task="open", feedback=True, expert="off")
-    spec, lines = text_spec(env), []
-    path = make(ID, task="open").reset(seed=2)[1]["gold_path"]
-    text = env.reset(seed=2)[0]["text"]
-    assert text == make(ID, task="open", expert="off").reset(seed=2)[0]["text"]
-    for name in path:
-        lines.append(env.step(spec.encode(name, {}))[0]["text"].split("\n")[0])
-    key = next(line for line in lines if line.startswith("You picked up the "))
-    color = key.split()[4]
-    assert lines[-1] == f"You opened the locked {color} door"
-
-
 @pytest.mark.parametrize(
     ("action", "before", "after", "line"),
     [
@@ -222,17 +165,6 @@ def test_feedback_in_every_case(action, before, after, line):
         return Reach.of(View(things, []), carrying)
 
     assert describe_effect(action, situation(*before), situation(*after)) == line
-
-
-def test_the_spec_and_the_prompt_follow_what_was_asked_for(make):
-    plain, asked = make(ID, task="goto"), make(ID, task="goto", feedback=True, valid_actions=True)
-    assert set(text_spec(asked).fields) == set(asked.observation_space) == {"text", "goal", "valid_actions"}
-    assert text_spec(plain).fields["text"].meaning in text_spec(asked).fields["text"].meaning
-    obs, _ = asked.reset(seed=0)
-    content = Prompt("balrog").render(text_spec(asked), obs)[1]["content"]
-    assert content.endswith(", ".join(obs["valid_actions"]))
-    for name in obs["valid_actions"]:
-        assert text_spec(asked).encode(name, obs) == [action.name for action in text_spec(plain).actions].index(name)
 
 
 # ---------------------------------------------------------------- the expert

@@ -16,7 +16,6 @@ from gym_text.descriptions import DESCRIBED, find_description
 from gym_text.wrappers import DescribeObservation, History
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
-from gym_text_policies.stored_environment import make_stored_environment
 
 with contextlib.suppress(MissingDependencyError):  # else the tests that need it are skipped
     import_box2d()
@@ -116,21 +115,6 @@ def test_names_of_actions_come_back_and_say_what_they_mean(described):
         assert spec.encode(spelled, obs).tolist() == [0.25] * spec.size
         assert spec.decode(spec.encode(spelled, obs), obs) == spelled
     assert spec.reward and spec.goal and env.get_goal_description() == spec.goal
-
-
-@pytest.mark.parametrize("name", ["FrozenLake-v1", "CliffWalking-v1", "LunarLanderContinuous-v3"])
-def test_random_and_language_models_play_it(name):
-    def make_env():
-        return make_environment(name, max_episode_steps=5)
-
-    env = make_env()
-    for policy in (load_policy("random", env), load_policy(f"scripted:{env.get_wrapper_attr('text_spec').actions[-1].name}", env)):
-        (episode,) = rollout(make_env, policy, [0])
-        assert episode.error is None and 1 <= episode.length <= 5 and episode.invalid == 0
-        again = make_stored_environment(episode.environment)
-        assert again.spec.to_json() == env.spec.to_json()
-        again.close()
-    env.close()
 
 
 # ---------------------------------------------------------------- each of them
@@ -376,16 +360,6 @@ def test_a_spec_that_does_not_fit_is_refused(make):
     ):
         with pytest.raises(UsageError, match=message):
             DescribeObservation(make(env_id), spec)
-
-
-def test_gymnasiums_vector_environments_take_it():
-    games = gym.make_vec("FrozenLake-v1", 3, vectorization_mode="sync", wrappers=[DescribeObservation])
-    obs, _ = games.reset(seed=0)
-    assert len(obs["text"]) == 3 and obs["observation"].tolist() == [0, 0, 0]
-    for _ in range(30):
-        obs, *_ = games.step(games.action_space.sample())
-    assert all(text.startswith("You stand in row") for text in obs["text"])
-    games.close()
 
 
 # ---------------------------------------------------------------- by name

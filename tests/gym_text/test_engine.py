@@ -1,7 +1,6 @@
 """The engine's games: errors, threads, and what they leave behind."""
 
 import gc
-import sys
 import threading
 import weakref
 
@@ -86,30 +85,3 @@ def test_a_hundred_environments_leave_nothing_behind():
     assert heap_after - heap < 2**20  # a game that stayed would hold some 190 KB, a hundred of them 19 MB
     assert resident_after - resident < 30 * 2**20  # outside of Java's heap, too
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended
-
-
-@pytest.mark.parametrize("env_id", [ID, "ScienceWorldText-v0"])
-def test_python_keeps_no_memory_of_games_or_steps(env_id):
-    env = gym.make(env_id, expert="off", disable_env_checker=True)
-
-    def step():
-        env.step("look around")
-
-    def new_game():
-        other = gym.make(env_id, expert="off", disable_env_checker=True)
-        other.reset(seed=0)
-        other.close()
-
-    def kept(function):
-        """Return how many pieces of memory Python keeps for each call."""
-        function()
-        gc.collect()
-        before = sys.getallocatedblocks()
-        for _ in range(20):
-            function()
-        gc.collect()
-        return (sys.getallocatedblocks() - before) / 20
-
-    env.reset(seed=0)
-    assert kept(step) < 2 and kept(new_game) < 30  # a type of JPype's for each thread that loads a game
-    env.close()

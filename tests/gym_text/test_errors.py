@@ -20,11 +20,6 @@ def test_a_value_that_is_not_among_the_choices_is_told_with_the_nearest(value, m
     assert str(error.value) == message
 
 
-def test_of_many_choices_the_first_twelve_are_shown_and_how_many_there_are():
-    with pytest.raises(UsageError, match=r"'choice 11', … \(30 in all\); got 'choice 40'\. Did you mean 'choice 4'"):
-        check_choice("what", "choice 40", [f"choice {number}" for number in range(30)])
-
-
 def test_an_unknown_option_is_named_without_its_value_and_a_key_is_pointed_to_the_environment():
     check_options("options", {"timeout": 3}, ("timeout", "retries"))
     with pytest.raises(UsageError, match=r"unknown option 'timeuot'\. Did you mean 'timeout'\? Options: timeout, retries\."):

@@ -90,7 +90,6 @@ for play in (lambda: env.step("look around"), lambda: env.reset(seed=1)):
     ("missing", "env_id", "extra"),
     [
         ("textworld_express", "CookingWorldText-v0", "textworld"),
-        ("jpype", "CookingWorldText-v0", "textworld"),
         ("minigrid", "BabyAIText-v0", "babyai"),
         ("textarena", "TextArenaText-v0", "textarena"),
     ],

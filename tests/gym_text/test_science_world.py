@@ -158,19 +158,6 @@ def test_a_question_of_the_game_is_answered_by_a_listed_number(make):
     assert obs["text"] == "The door is now open." and "look around" in obs["valid_actions"]
 
 
-@pytest.mark.parametrize("action", ["", "open", "\ud800"])
-def test_any_string_is_an_action(action, make):
-    env = make(ID)
-    env.reset(seed=0)
-    if all(character.isascii() for character in action):
-        obs, reward, terminated, _, info = env.step(action)
-        assert not info["action_was_valid"] and reward == 0 and not terminated and obs in env.observation_space
-    else:
-        game = ScienceWorldGame("boil", "")
-        game.start(0)
-        assert game.step(action).observation == "No known action matches that input."
-
-
 def test_the_default_list_is_short_understood_and_in_words_that_tell_things_apart(make):
     env = make(ID, task="boil", fold="dev", expert="off")
     obs, _ = env.reset(seed=0)
@@ -237,13 +224,10 @@ def test_a_task_has_a_number_and_simplifications_matter(make):
     ("arguments", "message"),
     [
         ({"task": "boyl"}, "task: expected one of .* Did you mean 'boil'"),
-        ({"simplifications": "openDoor"}, "simplifications: expected one of .*'openDoor'. Did you mean 'openDoors'"),
         (
             {"task": "3-1", "simplifications": "noElectricalAction"},
             "expected others for 'power-component', which needs electricity",
         ),
-        ({"task": "all", "simplifications": "noElectricalAction"}, "expected others for 'power-component'"),
-        ({"valid_actions": "some"}, "valid_actions: expected one of 'considered', 'all'; got 'some'"),
         ({"valid_actions": "all", "actions": "index"}, "expected 'text' with valid_actions='all'"),
     ],
 )

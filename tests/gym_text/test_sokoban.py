@@ -7,7 +7,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gym_text import UsageError
 from gym_text.sokoban.board_picture import draw
 from gym_text.sokoban.describe import around, grid, words
 from gym_text.sokoban.expert import solve
@@ -232,10 +231,3 @@ def test_the_picture_tells_boxes_goals_and_the_player_apart():
     picture = draw(room, boxes, player)
     colours = {tuple(picture[row * 40 + 20, column * 40 + 20]) for row, column in map(room.cell, bits(room.floor))}
     assert picture.shape == (160, 240, 3) and len(colours) == 5
-
-
-def test_wrong_arguments_are_refused(make):
-    with pytest.raises(UsageError, match=r"size: expected one of 'small', 'medium', 'large'; got 'midium'\. Did you mean 'medium'"):
-        make(ENV_ID, size="midium")
-    with pytest.raises(UsageError, match="view: expected one of 'grid', 'words'; got 'picture'"):
-        make(ENV_ID, view="picture")

@@ -117,12 +117,6 @@ def test_a_name_that_is_no_box_action_is_refused(name):
         MOUNTAIN_CAR_SPEC.encode(name, {})
 
 
-@pytest.mark.parametrize("action", [[np.nan], [2.0], [0.5, 0.5], "coast", None], ids=str)
-def test_what_is_no_box_action_has_no_name(action):
-    with pytest.raises(InvalidActionError, match="action: expected "):
-        MOUNTAIN_CAR_SPEC.decode(action, {})
-
-
 @pytest.mark.parametrize("env_id", ["BabyAIText-v0", "LunarLanderLLM-v2"])
 def test_unknown_names_and_indices_of_a_discrete_action_are_refused(env_id, make):
     spec = make(env_id).get_wrapper_attr("text_spec")
@@ -143,11 +137,6 @@ def test_an_index_is_the_place_among_the_valid_actions():
         INDEX_SPEC.decode(2, obs)
 
 
-def test_missing_valid_actions_are_named_with_what_came():
-    with pytest.raises(UsageError, match=r"expected the key 'valid_actions'.*got the keys \['goal', 'text'\]"):
-        INDEX_SPEC.names({"text": "", "goal": ""})
-
-
 # ---------------------------------------------------------------- spaces
 
 
@@ -164,22 +153,6 @@ def test_action_names_contain_tuples_of_names():
     assert all(names in space for names in ((), ("a",), ("a", "b b")))
     assert not any(value in space for value in (["a"], "a", ("123456",), (3,), None))
     assert (space.shape, space.dtype) == ((), np.dtype(object))
-
-
-@pytest.mark.parametrize("space", [FreeText(9), ActionNames(9)], ids=repr)
-def test_samples_lie_in_their_space_and_repeat_with_the_seed(space):
-    def draw():
-        space.seed(3)
-        return [space.sample() for _ in range(30)]
-
-    assert all(sample in space for sample in draw())
-    assert draw() == draw()
-    assert len(set(draw())) > 5
-
-
-def test_spaces_of_different_bounds_differ():
-    assert FreeText(5) == FreeText(5) != FreeText(6)
-    assert ActionNames(5) == ActionNames(5) != ActionNames(6)
 
 
 def test_a_name_that_is_listed_twice_is_said_once_and_keeps_its_places():

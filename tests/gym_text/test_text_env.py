@@ -1,7 +1,6 @@
 """The contract that every registered environment keeps."""
 
 import copy
-import inspect
 import multiprocessing
 import pickle
 import re
@@ -16,22 +15,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
-from training_data import Corridor
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
 from gym_text.wrappers import EncodeText, GoldAction, History
 
-HEADINGS = [
-    "Description",
-    "Action Space",
-    "Observation Space",
-    "Rewards",
-    "Starting State",
-    "Episode End",
-    "Arguments",
-    "Info",
-    "Version History",
-]
 COOKING, BABYAI, LANDER, CAR = "CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0"
 ALWAYS = {"score", "success", "failure"}
 MORE = {BABYAI: {"progression"}}
@@ -64,13 +51,6 @@ def play(env_id, seed, steps=12, render=False, **arguments):
 def freeze(obs):
     """Return the observation as a value that can be in a set."""
     return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for _, value in sorted(obs.items()))
-
-
-def section(env, heading):
-    """Return the first two columns that matter of the table under a heading of the environment's docstring."""
-    text = inspect.cleandoc(type(env.unwrapped).__doc__).partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line.startswith("| `")]
-    return {row[0].strip("`"): row[1:] for row in rows}
 
 
 # ---------------------------------------------------------------- Gymnasium's contract
@@ -194,16 +174,6 @@ def test_wrong_seeds_options_and_choices_are_refused(make):
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             type(env.unwrapped)(**{argument: value})
-
-
-def test_docstring_has_the_fixed_headings_and_names_every_argument_and_field(env_id, make):
-    env = make(env_id)
-    text = inspect.cleandoc(type(env.unwrapped).__doc__)
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS
-    parameters = list(inspect.signature(type(env.unwrapped)).parameters.values())
-    assert {name: row[1] for name, row in section(env, "Arguments").items()} == {p.name: str(p.default) for p in parameters}
-    assert set(section(env, "Observation Space")) == set(env.observation_space)
-    assert f"* {env_id.rpartition('-')[2]}: " in text
 
 
 # ---------------------------------------------------------------- the expert
@@ -426,29 +396,7 @@ def test_render_without_a_mode_warns_with_the_remedy(make):
         assert env.render() is None
 
 
-@one_of_each_kind
-def test_stable_baselines_keeps_whole_strings(env_id, make):
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    vector = DummyVecEnv([partial(gym.make, env_id, expert="off")] * 2)
-    vector.seed(3)
-    batch, env = vector.reset(), make(env_id, expert="off")
-    for number in range(2):
-        obs, _ = env.reset(seed=3 + number)
-        assert set(batch) == set(obs)
-        assert freeze({key: batch[key][number] for key in obs}) == freeze(obs)
-    vector.close()
-
-
 # ---------------------------------------------------------------- subclasses and copies
-
-
-def test_a_subclass_may_use_names_that_the_base_class_has_for_itself():
-    taken = "obs over score path turn on_path taken outcome window facts name keys titles checked running accept conclude copied"
-    kind = type("Helpful", (Corridor,), {f"_{name}": lambda self: 1 / 0 for name in taken.split()})
-    env = kind(render_mode="rgb_array")
-    env.reset(seed=0)
-    assert env.render().ndim == 3 and env.step(1)[0]["text"] == "Place 1."
 
 
 @pytest.mark.parametrize(

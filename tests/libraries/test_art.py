@@ -106,13 +106,6 @@ def test_the_pages_rollout_and_bench_give_equal_prompts_answers_and_returns(page
     assert {episode.outcome for episode in episodes} == {"won", "truncated"} and "I go forward." in str(asked)
 
 
-def test_an_answer_that_cannot_be_used_is_told_and_costs_no_step(page, server):
-    server.script[:] = ["a camel", "turn left", *["sing"] * 5]
-    trajectory, asked = played(page, server, level_rows(GOTO, "test", [0])[0])
-    assert trajectory.metrics == {"success": False, "steps": 1, "unusable": 6} and len(asked) == 7
-    assert asked[1][-1]["content"].startswith("That cannot be used, and nothing has happened.")
-
-
 def test_the_pages_loop_trains_on_groups_of_one_level_and_learns_from_the_answers_alone(page, server, tmp_path):
     server.script.clear()
     model = art.TrainableModel(name="goto", run_name="goto", project="test", base_model="none", base_path=str(tmp_path))

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from pathlib import Path
 
 import libraries.walker  # noqa: F401  a provider of Inspect
 import pytest
@@ -12,12 +11,10 @@ from inspect_ai.model import ChatMessageAssistant, ModelOutput, get_model
 from inspect_ai.tool import ToolCall
 from libraries.noting import threads
 
-from gym_text import UsageError
-from gym_text_policies.bridges.inspect_ai import levels, panel
+from gym_text_policies.bridges.inspect_ai import panel
 from gym_text_policies.cli import main
 from gym_text_policies.store import EpisodeStore
 
-ROOT = Path(__file__).parents[2]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=8"
 """The walker wins three of the first four levels of the test fold within these steps."""
 STRATEGIES = {"text": "chat", "tool": "tool"}
@@ -140,19 +137,3 @@ def test_the_panels_scores_have_means_by_world_and_its_histories(tmp_path):
     assert metrics_of(log, "steps") == {"grouped_GoTo": 0.0, "grouped_LunarLander": 2.0, "grouped_panel": 1.0}
     lengths = [len(texts) for texts in asked]
     assert lengths == [2, 4, 6, 8, 10, *[2, 4, 6], 2, *[2, 4, 6, 8, 10]], lengths  # a prompt of this world has no earlier steps
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        ({"environment": "BabyAIText-v0?tsk=goto"}, "Did you mean 'task'"),
-        ({"mode": "tools"}, "Did you mean 'tool'"),
-        ({"strategy": "few_shot"}, "shows no examples"),
-        ({"strategy": "tool"}, "for answers in words"),
-    ],
-)
-def test_a_mistake_is_told_before_anything_is_played(mistake, message):
-    with pytest.raises(UsageError, match=message):
-        levels(**mistake)
-    with pytest.raises(UsageError, match="Did you mean 'GoTo'"):
-        panel(only="GoT")

@@ -273,12 +273,3 @@ def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_
     monkeypatch.setattr(nemo.servers["gym_text"].config, "imports", ("libraries.noting",))
     result, _ = nemo.play(row)
     assert result["info"]["steps"] == 3
-
-
-def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tmp_path):
-    (row,) = rows_of(tmp_path, [0])
-    refused = nemo.post("gym_text", "/reset", {**row, "fold": "validation"})
-    assert refused.status_code == 422 and "fold: expected one of 'train', 'dev', 'test'" in refused.json()["detail"]
-    result, _ = nemo.play(row)
-    late = nemo.post("gym_text", "/step", {**row, "response": result["response"]})
-    assert late.status_code == 409 and "Begin one by /reset" in late.json()["detail"]

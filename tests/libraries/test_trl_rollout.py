@@ -125,13 +125,6 @@ def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
         trl_rollout("BabyAIText-v0?task=pickup")(prompts, rollout_trainer)
 
 
-def test_settings_of_the_trainer_and_strategies_whose_prompts_do_not_grow_are_refused_before_training():
-    with pytest.raises(UsageError, match=r"trl_rollout: got an unknown option 'mode'.*Options: max_tokens, strategy, think"):
-        trl_rollout(GOTO, mode="choose")
-    with pytest.raises(UsageError, match="whose later prompts begin with the earlier ones"):
-        trl_rollout(GOTO, strategy="zero_shot")
-
-
 def test_a_model_in_4_bits_plays_itself_and_goes_on_training(rollout_trainer, monkeypatch):
     trainer, model, read = rollout_trainer, rollout_trainer.model, []
     monkeypatch.setattr(model.get_base_model(), "hf_quantizer", "bitsandbytes", raising=False)  # as such models look

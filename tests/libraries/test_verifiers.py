@@ -10,7 +10,6 @@ from pathlib import Path
 import llama_server
 import pytest
 from libraries.noting import closers, threads
-from pydantic import ValidationError
 from serving import serving
 
 from gym_text_policies.bridges.verifiers import LevelsConfig
@@ -94,20 +93,3 @@ def test_steps_and_unusable_answers_in_a_row_are_limited():
     for answer, end in (*[("sing", None)] * 4, ("", "unusable_answers")):
         game.play(answer)
         assert game.end == end
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        ({"environment": "BabyText-v0"}, "Did you mean 'BabyAIText-v0'"),
-        ({"environment": "BabyAIText-v0?tsk=goto"}, "Did you mean 'task'"),
-        ({"environment": "BabyAIText-v0?fold=test"}, "Leave the fold out"),
-        ({"fold": "validation"}, "'train', 'dev' or 'test'"),
-        ({"levels": 0}, "greater than or equal to 1"),
-        ({"strategy": "few_shot"}, "shows no examples"),
-        ({"strategy": "chatt"}, "Did you mean 'chat'"),
-    ],
-)
-def test_a_mistake_is_told_before_anything_is_played(mistake, message):
-    with pytest.raises(ValidationError, match=message):
-        LevelsConfig(**mistake)

@@ -81,17 +81,6 @@ def test_a_wrong_name_is_answered_with_the_rows_and_a_folder_with_several_polici
         compare_policies(["learnt-1"], folder)
 
 
-def test_the_beginning_of_a_rows_name_is_enough_if_no_other_row_has_it(folder):
-    (whole,), (short,) = (compare_policies([name, "learnt-1"], folder) for name in ("gold (expert)", "gold"))
-    assert short == whole and short.policies == ("gold (expert)", "learnt-1")
-    with pytest.raises(UsageError, match=r"'learnt-1', 'learnt-2' begin with 'learnt'\. Write one of them in full"):
-        compare_policies(["gold", "learnt"], folder)
-    with pytest.raises(UsageError, match=r"expected one of .*; got 'gol'"):
-        compare_policies(["gol", "learnt-1"], folder)  # half a word is none, or run 1 would be run 10 where 1 is missing
-    with pytest.raises(UsageError, match="expected two or more rows or run folders; got gold"):
-        compare_policies(["gold", "gold (expert)"], folder)
-
-
 def test_returns_of_another_scale_are_in_no_common_mean(folder, tmp_path):
     def lander():
         return gym.make("LunarLanderLLM-v2", fold="test", max_episode_steps=9)

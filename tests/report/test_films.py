@@ -1,8 +1,6 @@
 """An episode as a GIF: its frames, how long they stay, and a file that is whole or absent."""
 
 import functools
-from dataclasses import replace
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from PIL import Image
 
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.records import Decision
 from gym_text_policies.report import films as gif
 
 make_env = functools.partial(gym.make, "BabyAIText-v0", max_episode_steps=9)
@@ -58,15 +55,3 @@ def test_a_failing_game_leaves_the_earlier_file(tmp_path):
     with pytest.raises(RuntimeError, match="the game broke"):
         gif.write_frames(path, frames(), [40, 40])
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]
-
-
-def test_the_action_taken_has_a_bar_with_a_frame_even_if_others_are_more_probable(tmp_path):
-    names = ["turn left", "turn right", "go forward", "drop", "pick up", "toggle", "wait"]
-    image = Image.new("RGB", (gif.PANEL, gif.HEIGHT), gif._PAPER)
-    decision = Decision(action="wait", probabilities={name: 0.16 for name in names[:6]} | {"wait": 0.04})
-    step = SimpleNamespace(decision=replace(decision, reasoning="Hm."), gold_action="drop")
-    gif._write_decision(gif._Panel(image, gif.MARGIN), step)
-    pixels = np.asarray(image)
-    frame = (pixels[-40:, gif.PANEL - gif.MARGIN - 20 : gif.PANEL - gif.MARGIN + 4] == gif._ACCENT).all(axis=2)
-    assert frame.any()  # the last bar, which is short, has a frame of the panel's width
-    assert (np.abs(pixels[:, gif.PANEL // 2 :].astype(int) - gif._EXPERT).sum(axis=2) < 30).any()  # "expert" at its own bar

@@ -31,14 +31,6 @@ def test_one_command_writes_the_page_and_names_it(run, tmp_path, capsys):
     assert "<title>Report</title>" in text and text.count('id="episode-') == 30
 
 
-def test_a_page_that_cannot_be_written_is_one_line(run, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    for output in (tmp_path / "file" / "deep" / "page.html", "/proc/none/page.html"):
-        assert cli.main(["report", str(run), "--no-pictures", "--file", str(output)]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"gym-text: {output}: expected to write there; " in line and "Name a" in line
-
-
 def test_the_page_has_a_row_for_each_policy_with_the_tables_figures(run, page):
     text = page.read_text()
     for variant in read_runs([run]).variants:
@@ -196,20 +188,6 @@ def test_a_row_shows_its_gif(run, tmp_path):
     (tmp_path / "gifs" / "seed-0.gif").write_bytes(b"GIF89a")
     text = write_report([tmp_path], tmp_path / "r.html", pictures=False).read_text()
     assert f"data:image/gif;base64,{base64.b64encode(b'GIF89a').decode()}" in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "expected a run folder; nowhere is no folder"),
-        ([".", "--file", "."], "expected a file"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
 
 
 @pytest.fixture

@@ -47,23 +47,6 @@ def test_what_was_paid_is_a_column_with_its_sum_and_failures_cost_too():
     assert header[-1] == "cost, $" and [line[-1] for line in lines] == ["0.75", "0", "0.75"] and lines[-1][1] == "total"
 
 
-def test_the_table_says_how_rows_are_asked_if_they_differ():
-    trained = {"kind": "llm", "strategy": "chat", "mode": "choose", "history": "all", "temperature": 0.0}
-    plain = {"kind": "llm", "strategy": "zero_shot", "mode": "text", "history": 0, "temperature": 0.0}
-    helped = {"kind": "mixed", "player": plain, "noise": 0.0, "expert_share": 0.5}
-    assert how_asked(trained) == "chat, choose, history all" and how_asked({"kind": "random"}) == ""
-    assert how_asked(trained, "adapters/x, choose") == "chat, history all"
-    assert how_asked({"kind": "mixed", "player": [], "noise": "x" * 99}) == f"noise {'x' * 53}…"
-    assert how_asked(plain | {"temperature": 1.0}) == "zero_shot, text, temperature 1.0"
-
-    def header(*policies):
-        rows = [row("E", name, [], asked=how_asked(policy, name)) for name, policy in policies]
-        return markdown([*rows, row("E", "random", [])]).splitlines()[0]
-
-    assert "asked" in header(("a", trained), ("b", plain)) and "asked" in header(("a", helped))
-    assert "asked" not in header(("m, text", plain), ("m, choose", plain | {"mode": "choose"}))
-
-
 def test_thoughts_and_reasons_have_columns_only_where_a_model_thought_or_an_answer_was_unusable():
     thought = {"tokens_out": 40, "tokens_reasoning": 30, "thoughts_cut": 1, "invalid_reasons": {"cut": 2, "no action": 1}}
     thinking = [dataclasses.replace(summary(seed, "won", 1.0), **thought) for seed in (0, 1)]

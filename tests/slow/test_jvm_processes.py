@@ -151,23 +151,6 @@ def test_a_command_whose_games_all_play_in_threads_ends(command, tmp_path):
     assert sum(path.endswith("/chat/completions") for path, *_ in server.requests) >= 6  # three episodes of two steps
 
 
-def test_python_does_not_look_for_garbage_whenever_java_has():
-    done = run_script("""
-        import gc, gymnasium as gym, gym_text
-        env = gym.make("CookingWorldText-v0", expert="off")
-        env.reset(seed=0)
-        gc.set_threshold(10**9)  # never by itself
-        collected = []
-        gc.callbacks.append(lambda phase, info: collected.append(phase))
-        from jpype import JClass
-        for _ in range(12):
-            JClass("java.lang.System").gc()
-            env.step("look around")
-        print(collected.count("start") <= 1)
-    """)
-    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
-
-
 def test_games_that_only_a_cycle_keeps_do_not_fill_java():
     done = run_script("""
         import gc, weakref

@@ -7,7 +7,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3 import PPO
@@ -29,51 +28,6 @@ def by_number(env_id):
 def env_id(request):
     """Run the test for a game of numbers, a game of texts, and a control task."""
     return request.param
-
-
-# ---------------------------------------------------------------- Gymnasium's wrappers
-
-
-def test_history_holds_the_last_steps(env_id, make):
-    env = History(make(env_id, max_episode_steps=200), 3)
-    spec, rng = env.get_wrapper_attr("text_spec"), np.random.default_rng(0)
-    obs, _ = env.reset(seed=0)
-    said, over = [], False
-    while not over and len(said) < 8:
-        assert obs in env.observation_space
-        assert obs["history"] == tuple(said[-3:])
-        name = str(rng.choice(spec.names(obs)))
-        said.append((obs["text"], name))
-        obs, _, terminated, truncated, _ = env.step(spec.encode(name, obs))
-        over = terminated or truncated
-    assert env.reset(seed=0)[0]["history"] == ()
-
-
-def test_record_episode_statistics_counts_the_episode(env_id, make, follow_gold_action):
-    env = RecordEpisodeStatistics(make(env_id))
-    rewards, info = follow_gold_action(env, *env.reset(seed=0))
-    assert info["episode"]["l"] == len(rewards)
-    assert info["episode"]["r"] == pytest.approx(sum(rewards))
-
-
-def test_record_video_writes_a_film(env_id, make, tmp_path, follow_gold_action):
-    env = RecordVideo(make(env_id, render_mode="rgb_array", max_episode_steps=3), str(tmp_path / "film"))
-    follow_gold_action(env, *env.reset(seed=0))
-    env.close()
-    (film,) = (tmp_path / "film").glob("*.mp4")
-    assert film.stat().st_size > 1000
-
-
-def test_make_vec_in_sync_mode_plays(env_id):
-    wrappers = [partial(History, n=2), RecordEpisodeStatistics]
-    vector = gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=2)
-    obs, _ = vector.reset(seed=1)
-    vector.action_space.seed(1)
-    for _ in range(4):
-        assert obs in vector.observation_space
-        obs, _, terminated, truncated, infos = vector.step(vector.action_space.sample())
-        assert not (terminated | truncated).any() or "episode" in infos
-    vector.close()
 
 
 # ---------------------------------------------------------------- stable-baselines3
