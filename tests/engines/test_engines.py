@@ -28,12 +28,6 @@ def test_each_process_gets_its_share_of_requests_and_limits():
     assert part.max_concurrency == 13
 
 
-@pytest.mark.parametrize("options", [{"engine": "rya"}, {"workers": -1}], ids=str)
-def test_a_mistake_in_the_options_of_the_engine_is_named(options):
-    with pytest.raises(UsageError, match=next(iter(options))):
-        PlayOptions(**options)
-
-
 @pytest.fixture
 def loads(monkeypatch):
     """Note at each reading of weights how many models are in memory beside them."""

@@ -75,19 +75,6 @@ def test_yaml_makes_no_objects(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    "attack",
-    ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ spec.names.__globals__ }}", "{% include '/etc/hostname' %}"],
-)
-def test_a_template_cannot_leave_the_sandbox(tmp_path, attack):
-    path = tmp_path / "evil.jinja"
-    path.write_text("{% block system %}x{% endblock %}{% block user %}" + attack + "{% endblock %}")
-    env = gym.make("BabyAIText-v0")
-    obs, _ = env.reset(seed=0)
-    with pytest.raises(UsageError, match="template"):
-        Prompt(str(path)).render(text_spec(env), obs)
-
-
 def test_what_looks_like_a_template_in_a_game_is_text():
     env = gym.make("BabyAIText-v0")
     obs, _ = env.reset(seed=0)

@@ -100,10 +100,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     ],
 )
 def test_drawn_play_depends_on_its_seed_and_on_no_neighbour(algorithm, make, arguments, own, tmp_path):
-    model, name = saved(algorithm, EncodeText(make(), **arguments), tmp_path, **own)
-    if algorithm is DQN:
-        model.exploration_rate = 0.5
-        model.save(tmp_path / "model.zip")
+    _, name = saved(algorithm, EncodeText(make(), **arguments), tmp_path, **own)
     policy = load_policy(name, make(), deterministic=False, seed=3)
 
     def actions(policy, **arguments):

@@ -89,7 +89,6 @@ def test_a_class_and_a_function_play_by_their_names(name, said, module):
         ("own_policies:Unfinished", "expected a class that implements config, decide; it does not"),
         ("own_policies:Demanding", r"expected a class that Demanding\(spec, seed=0\) makes; missing a required argument: 'size'"),
         ("own_policies:NoPolicy", "expected a subclass of Policy, a function or an object; got the class NoPolicy"),
-        ("opnai:gpt5", "No module named 'opnai'. Call from the folder"),
     ],
 )
 def test_what_is_no_policy_is_named(name, message, module):

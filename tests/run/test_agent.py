@@ -2,9 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
-from gym_text import UsageError
 from gym_text_policies import Agent, ScriptedBackend, load_policy, rollout
 
 
@@ -30,11 +28,6 @@ def test_an_agent_plays_in_a_loop_of_ones_own_as_rollout_does(make):
     policy = load_policy(backend, env, history=3)
     episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (0, 1), num_envs=1)
     assert played == [step.decision.messages for episode in episodes for step in episode.steps]
-
-
-def test_an_agents_unknown_key_is_named(make):
-    with pytest.raises(UsageError, match=r"expected the keys strategy, .* backend; "):
-        Agent("random", make("BabyAIText-v0"), hstory=3)
 
 
 def test_an_agent_draws_what_rollout_draws(make):

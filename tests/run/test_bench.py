@@ -56,16 +56,6 @@ def test_each_temperature_is_a_row_and_a_great_difference_is_said(tmp_path, tiny
     assert said.startswith("E-v0, m: greedy play wins 0.13, play at temperature 1 1.00. Greedy play probably goes in circles")
 
 
-def test_run_says_below_its_table_where_greedy_and_drawn_play_differ(tmp_path, tiny_model):
-    played = {"environments": ("BabyAIText-v0?level=BabyAI-GoToObjS4-v0",), "models": (tiny_model,), "modes": ("choose",)}
-    most = 100  # a temperature at which all actions are as probable: such play wins nearly half of these levels
-    config = bench.BenchConfig(**played, folder=str(tmp_path), baselines=("none",), llm_episodes=24, temperatures=(0, most))
-    shown, _ = bench.run(config)
-    (said,) = bench.differing(shown.rows, (0, most))
-    assert shown.endswith(f"|\n\n{said}") and "greedy play wins 0.00, play at temperature 100" in shown._repr_html_()
-    assert bench.command(config).count("greedy play wins") == 1
-
-
 def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
     options = {"episodes": 0, "models": tiny_model, "environments": "BabyAIText-v0?max_episode_steps=2", "baselines": "none"}
     assert cli.main(arguments(tmp_path, **options)) == 0

@@ -153,9 +153,3 @@ def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
 def _rows_of(config):
     run(config)
     return json.loads((Path(config.folder) / "table.json").read_text())["rows"]
-
-
-def test_the_folder_of_a_run_in_place_of_its_rows_is_told_where_they_are(tmp_path):
-    collect(CollectConfig(str(tmp_path), (GOTO,), ("2",)))
-    with pytest.raises(UsageError, match=f"Its rows are in {tmp_path}/rows"):
-        read_rows(tmp_path)

@@ -9,7 +9,6 @@ from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.run import bench
-from gym_text_policies.run.plan import read_plan
 
 
 def test_each_entry_is_a_row_beside_random_and_expert(tmp_path, capsys):
@@ -76,22 +75,6 @@ def test_a_row_that_names_an_environment_which_is_not_played_is_refused(tmp_path
         UsageError, match=rf"row 'row': expected environments that are played.*: {re.escape(goto)}; got '{re.escape(name)}'"
     ):
         bench.run(bench.BenchConfig(folder=str(tmp_path / "run"), environments=(goto,), plan=str(tmp_path / "v.yaml")))
-
-
-@pytest.mark.parametrize(
-    "entries, message",
-    [
-        ("[{model: random}, {model: gold, environments: [BabyAIText-v0]}]", "expected environments in each entry but the last"),
-        (
-            "[{model: smollm2, expert_share: 0.5, environments: [BabyAIText-v0]}, {model: smollm2}]",
-            "expected entries that mix and look ahead alike",
-        ),
-    ],
-)
-def test_a_list_whose_entries_cannot_make_one_row_is_refused(tmp_path, entries, message):
-    (tmp_path / "v.yaml").write_text(f"row: {entries}\n")
-    with pytest.raises(UsageError, match=message):
-        read_plan(tmp_path / "v.yaml")
 
 
 def test_rows_that_look_ahead_stand_apart_and_are_found_again(tmp_path, capsys):

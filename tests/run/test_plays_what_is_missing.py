@@ -5,16 +5,16 @@ import json
 import logging
 
 import pytest
-from provider_server import Fault, ProviderServer, running
+from provider_server import ProviderServer, running
 
-from gym_text.errors import BudgetError, RunError, UsageError
+from gym_text.errors import BudgetError, RunError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.engines.jobs import LocalEngine
 from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run, kinds_of_errors
+from gym_text_policies.run.play import Run
 from gym_text_policies.run.progress import Progress
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
@@ -131,36 +131,11 @@ def test_a_server_is_asked_once_for_each_mode_before_anything_is_played(engine, 
         assert len(server.requests) == requests > 1  # all is stored: nobody is asked
 
 
-def test_a_server_that_cannot_answer_ends_the_run_before_anything_is_played(engine, store):
-    with running(ProviderServer()) as server:
-        server.faults.append(Fault(404, "no such model"))
-        behind = dataclasses.replace(answering(server), noise=0.1, action_rate=2)
-        with pytest.raises(UsageError, match=r"a server that answers in mode 'text'.*HTTP 404: no such model.*the model's name"):
-            played(store, engine, rows_of(PolicyConfig("random"), behind))
-        assert len(store) == 0 and len(server.requests) == 1
-
-
 def test_the_question_before_the_run_costs_as_any_other(engine, store):
     with running(ProviderServer()) as server:
         with pytest.raises(BudgetError, match="max_total_tokens=9"):
             played(store, engine, rows_of(answering(server, max_total_tokens=9)))
         assert not server.requests
-
-
-def test_the_first_error_of_each_kind_is_told_with_its_count(engine, store, caplog):
-    with running(ProviderServer()) as server:
-        server.faults += [None, *[Fault(404, f"no model at {i}") for i in (7, 8, 9)], Fault(401, "no key"), Fault(401, "no key")]
-        played(store, engine, rows_of(answering(server), seeds=range(5)))
-    assert "row 0: 5 of 5 episodes ended in an error. The first of each kind:" in caplog.text
-    assert "  3 x PolicyError: openai:m: HTTP 404: no model at " in caplog.text and caplog.text.count("no model") == 1
-    errors = [
-        "E: one of 'a', 'b'; got 'x'.",
-        "E: one of 'a'; got 'y'.",
-        "E: HTTP 404: no 3",
-        "E: HTTP 500: no 3",
-        "E: HTTP 404: no 4\n",
-    ]
-    assert list(kinds_of_errors(errors).values()) == [(errors[0], 2), (errors[2], 2), (errors[3], 1)]
 
 
 def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(engine, store, caplog):

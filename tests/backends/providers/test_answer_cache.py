@@ -1,11 +1,10 @@
 """Answers on disk: plain data that several processes share; what is damaged or foreign is one sentence."""
 
 import functools
-import json
 import sqlite3
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from provider_server import Fault, ProviderServer, running
@@ -147,16 +146,6 @@ def test_several_processes_write_at_the_same_time(tmp_path):
     runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name]) for name in "ab"]
     assert [run.wait(120) for run in runs] == [0, 0]
     assert not any(get(tmp_path, f"{name} {i}")[1] for name in "ab" for i in (0, 29))
-
-
-@pytest.mark.parametrize("row", ["{", "[]", "{}", json.dumps(asdict(ANSWER) | {"more": 1})])
-def test_a_row_that_is_no_answer_is_one_sentence(tmp_path, row):
-    get(tmp_path, "other")
-    with sqlite3.connect(tmp_path / "answers.sqlite") as table:
-        table.execute("INSERT INTO answers VALUES ('k', ?)", (row,))
-    table.close()
-    with pytest.raises(StoreError, match=r"answers.sqlite: the cache of answers cannot be used .*remove it"):
-        get(tmp_path)
 
 
 def test_a_damaged_file_another_database_and_a_folder_that_cannot_be_made_are_one_sentence(tmp_path):

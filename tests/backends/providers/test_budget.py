@@ -13,7 +13,6 @@ from gym_text import UsageError
 from gym_text.errors import BudgetError, PolicyError
 from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.providers.budget import RunSpending, counted_together
 from gym_text_policies.policy import text_spec
 
 PRICES = {"m": {"input": 2.0, "output": 10.0}}
@@ -45,13 +44,6 @@ def spend(backends, *, texts=400):
     for thread in threads:
         thread.join(120)
     return sum(backend.spent.cost for backend in set(backends))
-
-
-def test_backends_of_a_run_share_one_budget(server, priced):
-    with counted_together(RunSpending()):
-        backends = [priced(max_cost=0.003) for _ in range(4)]
-    assert 0.0015 < spend(backends) <= 0.003
-    assert priced(max_cost=0.003)._budget._run is not backends[0]._budget._run, "another run has its own"
 
 
 def test_rows_of_a_benchmark_share_one_budget(server, tmp_path, capsys):

@@ -135,7 +135,6 @@ def test_size_and_detail_arrive_and_are_of_the_identity():
         ("openai:m", {"tokens": True}, "pictures: expected tokens=False"),
         ("openai:m", {"pictures": False, "picture_size": 64}, "picture_size: expected pictures=True"),
         ("openai:m", {"mode": "choose"}, "pictures: expected mode 'text', 'json' or 'tool'; typed"),
-        ("openai:m", {"mode": "choose", "decide": "logprobs", "base_url": "http://127.0.0.1:9/v1"}, "without a picture"),
         ("ollama:m", {"mode": "choose"}, "pictures: expected mode 'text'"),
     ],
 )
