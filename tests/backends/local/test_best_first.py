@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from gym_text import UsageError
 from gym_text_policies import LLMPolicy, PolicyError, Turn, load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local import transformers
@@ -14,6 +15,9 @@ from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefix
 from gym_text_policies.backends.local.decoding import Candidates, read
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.policies.tree_search import SearchSettings
 from gym_text_policies.policy import text_spec
 
 END = 2
@@ -95,3 +99,19 @@ def test_an_only_action_is_certain(small_model):
     obs = make().reset(seed=0)[0] | {"valid_actions": ("drop",)}
     (decision,) = policy.decide([Turn(obs, np.random.default_rng(0))])
     assert decision.action == "drop" and decision.probabilities == {"drop": 1.0} and decision.tokens_in == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "text"}, r"probabilities=False: expected mode='choose' and temperature=0.*got mode='text', temperature=0\.0\."),
+        ({"mode": "choose", "temperature": 1}, r"got mode='choose', temperature=1\.0\."),
+        ({"mode": "choose", "lookahead": "puct"}, r"probabilities=False: expected no lookahead.*got lookahead='puct'"),
+    ],
+)
+def test_what_needs_probabilities_is_refused(small_model, settings, message):
+    with pytest.raises(UsageError, match=message):
+        load_policy(TransformersBackend(*small_model, "m"), make(), probabilities=False, **settings)
+    player = LLMPolicy(TransformersBackend(*small_model, "m"), text_spec(make()), mode="choose", probabilities=False)
+    with pytest.raises(UsageError, match="expected no lookahead"):
+        LookAhead(player, SearchSettings.of(PolicyConfig(lookahead="puct").settings))
