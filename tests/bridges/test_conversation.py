@@ -80,19 +80,6 @@ def test_the_texts_are_the_prompts_of_rollout_with_the_whole_history_in_the_mode
     assert (game.end, game.score) == (episode.outcome, episode.total_reward) and game.end == "won"
 
 
-@pytest.mark.parametrize("environment", [COINS, CAR])
-def test_an_experts_answers_win_in_any_form_of_action(environment, began):
-    make = environment_maker(environment, fold="dev")
-    with make() as env:
-        _, info = env.reset(seed=1)
-    game = began(make, 1)
-    for action in info["gold_path"]:
-        text = game.play(action)
-    assert (game.end, game.truncated, game.unusable) == ("won", False, 0)
-    assert game.metrics == {"success": 1.0, "steps": len(info["gold_path"]), "unusable": 0}
-    assert text == f"{game.obs['text'].strip()}\n\nThe game is over: you have done the task."
-
-
 def test_only_unusable_answers_in_a_row_end_an_episode_after_which_no_step_is_played(began):
     game = began(GOTO, 0)
     for answer in ("sing", "turn left", *["sing"] * 4, "turn left", *["sing"] * 5):

@@ -117,13 +117,11 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
     for number, (changes, said) in enumerate(
         (
             ({"tool": "[]"}, "tool: expected a function with name and description, texts, and"),
-            ({"tool": "{"}, "row 0: "),
             ({"tool": ""}, "messages: expected texts of system, user, assistant;"),
             (
                 {"labels": [label and "turn left" for label in record["labels"]]},
                 "expected calls with an action, as JSON; got 'turn",
             ),
-            ({"messages": [{**message, "call": ""} for message in record["messages"]]}, "expected calls with an action"),
             ({"messages": [{**message, "call": 5} for message in record["messages"]]}, "expected calls with an action"),
             (
                 {"messages": [{**message, "call": message.get("call", "no JSON")} for message in record["messages"]]},
@@ -131,10 +129,7 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
             ),
             *(
                 ({"tool": json.dumps(json.loads(record["tool"]) | wrong)}, "tool: expected a function with name and description")
-                for wrong in (
-                    *({"name": 5}, {"description": {"a": 1}}, {"parameters": "nope"}, {"parameters": {}}),
-                    *({"parameters": {"properties": given}} for given in ([], {"action": "x"}, {"number": {}, "action": {}})),
-                )
+                for wrong in ({"name": 5}, {"parameters": {}}, {"parameters": {"properties": {"action": "x"}}})
             ),
         )
     ):

@@ -43,9 +43,3 @@ def test_a_car_does_not_depend_on_the_others_and_need_not_be_kept():
     assert together[0].total_reward == together[2].total_reward
     assert together[0].observations.size == 0 and together[0].length == alone[0].length
     assert drive(lambda obs, cars: force(weights, obs), []) == []
-
-
-def test_numpys_integers_are_seeds():
-    forces = lambda obs, cars: np.sign(obs[:, 1])  # noqa: E731
-    ours, theirs = drive(forces, np.arange(3)), drive(forces, range(3))
-    assert [drive.total_reward for drive in ours] == [drive.total_reward for drive in theirs]

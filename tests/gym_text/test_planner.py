@@ -4,9 +4,6 @@ import random
 
 import pytest
 
-from gym_text import UsageError
-from gym_text.errors import StepOrderError
-
 ID = "CookingWorldText-v0"
 GAMES = {
     "CookingWorldText-v0": (10, 25),
@@ -107,16 +104,6 @@ def test_replanning_expert_does_not_read_again_what_it_knows(make):
 
 
 # ---------------------------------------------------------------- actions that are not played
-
-
-def test_plan_steps_needs_a_running_episode_with_an_expert_that_makes_plans_anew(make):
-    env = make(ID)
-    env.reset(seed=0)
-    with pytest.raises(UsageError, match="plan_steps: expected an environment made with expert='replan'; this one has 'path'"):
-        env.unwrapped.plan_steps("inventory")
-    env = make(ID, expert="replan")
-    with pytest.raises(StepOrderError, match="plan_steps: expected a running episode; there is none"):
-        env.unwrapped.plan_steps("inventory")
 
 
 def test_steps_to_a_win_leave_out_what_the_expert_does_in_passing(make):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from experts import with_expert
 
-from gym_text import Action, Field, InvalidActionError, Quantity, TextSpec, UsageError
+from gym_text import Action, Field, InvalidActionError, TextSpec, UsageError
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.spaces import ActionNames, FreeText
 
@@ -80,13 +80,6 @@ def test_the_spec_has_the_fields_limits_and_actions_of_the_environment(env_id, m
     assert spec.reward and spec.goal == env.get_wrapper_attr("get_goal_description")() == json.loads(spec.to_json())["goal"]
     assert spec.to_json() == make(env_id).get_wrapper_attr("text_spec").to_json()
     assert spec.to_json() != dataclasses.replace(spec, goal="another").to_json()
-
-
-def test_prose_of_a_quantity_has_its_unit_and_limits():
-    spec = TextSpec(
-        "", {"car": Field("state", (Quantity("x", "place", -1.2, 0.6, "metres"), Quantity("n", "number", 0, 9)))}, (), "box"
-    )
-    assert spec.describe_fields() == "- car: state: x, place in metres, -1.2 to 0.6; n, number, 0 to 9"
 
 
 # ---------------------------------------------------------------- encoding

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.wrappers import EncodeText, GoldAction, History
+from gym_text.wrappers import GoldAction, History
 
 COOKING, BABYAI, LANDER, CAR = "CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0"
 ALWAYS = {"score", "success", "failure"}
@@ -419,11 +419,6 @@ def test_a_copy_goes_on_where_the_original_is(env_id, expert, duplicate, make):
         obs = after[0]
     assert data_equivalence(env.reset(), copied.reset()), "the generator is carried as well"
     copied.close()
-
-
-def test_a_copy_has_the_wrappers(make):
-    encoded = EncodeText(History(make(BABYAI), 2))
-    assert data_equivalence(copy.deepcopy(encoded).reset(seed=5), encoded.reset(seed=5))
 
 
 def test_after_an_error_that_nobody_foresaw_the_episode_is_over(make, monkeypatch):

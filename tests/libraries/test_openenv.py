@@ -169,11 +169,6 @@ def test_one_session_too_many_is_refused_and_a_client_that_vanishes_makes_room()
         pytest.fail("the session was not closed")
 
 
-def test_http_keeps_no_episode_and_says_so(goto):
-    answer = requests.post(f"{goto}/step", json={"action": {"action": "drop"}}, timeout=60)
-    assert answer.status_code == 400 and "over the same connection to /ws" in answer.json()["detail"]
-
-
 def test_folds_are_splits_and_levels_are_tasks(kitchen):
     place = f"{kitchen}/CookingWorldText-v0"
     assert [split["name"] for split in requests.get(f"{place}/splits", timeout=60).json()] == ["train", "dev", "test"]

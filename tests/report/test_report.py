@@ -95,28 +95,6 @@ def test_the_page_works_in_a_browser(page, browser):
     assert browser.complaints == []
 
 
-def test_a_thought_is_folded_with_its_tokens_and_an_unusable_answer_says_why(browser, tmp_path):
-    def make_game():
-        return gym.make("BabyAIText-v0", max_episode_steps=2)
-
-    says = "scripted:<think>The <b>goal</b> is left.</think>turn left|<think>It goes on and"
-    with EpisodeStore(tmp_path) as store, make_game() as env:
-        policy = load_policy(says, env, strategy="chat", history="all", history_thoughts="all")
-        for episode in rollout(make_game, policy, [0]):
-            store.append(episode)
-    page = write_report([tmp_path], tmp_path / "report.html", pictures=False)
-    assert "cut 1" in page.read_text() and "thoughts cut" in page.read_text()
-    browser.open(page.as_uri())
-    decision = "document.getElementById('decision')"
-    assert browser.run(f"{decision}.querySelector('details').open") is False
-    assert browser.run(f"{decision}.querySelector('summary').textContent") == "4 tokens"
-    assert browser.run(f"{decision}.querySelector('details div').textContent") == "The <b>goal</b> is left."
-    browser.run("document.getElementById('forward').click()")
-    assert "could not be used: cut" in browser.run(f"{decision}.textContent")
-    assert browser.run("document.querySelector('#prompt details div').textContent") == "The <b>goal</b> is left."
-    assert browser.complaints == []
-
-
 def test_policies_that_look_ahead_stand_apart_with_prior_and_visits_of_each_action(browser, tmp_path):
     def make_game():
         return gym.make("BabyAIText-v0", task="goto", max_episode_steps=4)
@@ -177,17 +155,6 @@ def test_a_step_says_whether_its_picture_is_the_one_that_the_model_saw(browser, 
     assert ", pictures" in page.read_text() and browser.complaints == []
     browser.open(write_report([tmp_path], tmp_path / "report.html", pictures=False).as_uri())
     assert browser.run("document.getElementById('decision').textContent").count("the model saw one") == 1
-
-
-def test_a_row_shows_its_gif(run, tmp_path):
-    store = EpisodeStore(tmp_path)
-    for episode in EpisodeStore(run).episodes():
-        if episode.policy["kind"] == "gold":
-            store.append(episode)
-    (tmp_path / "gifs").mkdir()
-    (tmp_path / "gifs" / "seed-0.gif").write_bytes(b"GIF89a")
-    text = write_report([tmp_path], tmp_path / "r.html", pictures=False).read_text()
-    assert f"data:image/gif;base64,{base64.b64encode(b'GIF89a').decode()}" in text
 
 
 @pytest.fixture

@@ -135,12 +135,6 @@ def test_success_comes_first_below_a_heading_for_each_environment():
     assert lines[6][2].startswith("-192 [") and "table.md" in note
 
 
-def test_a_table_is_no_wider_than_asked_and_loses_the_least_telling_columns_first():
-    wide, narrow = (fitted(figures(), width).partition("\n\n")[0] for width in (200, 80))
-    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 200
-    assert "episodes" in narrow and "tokens in" in wide and "tokens in" not in narrow
-
-
 def test_an_interval_of_the_return_stays_within_the_returns_that_are_possible():
     values = [0.4, 0.0, 0.03]
     low, high = t_interval(values)

@@ -7,10 +7,9 @@ import pytest
 from provider_server import ProviderServer, running
 from serving import serving
 
-from gym_text_policies import PolicyError, load_policy, rollout
+from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.environments import environment_maker
 
 MESSAGES = ({"role": "system", "content": "You play a game."}, {"role": "user", "content": "You see a red ball. What do you do?"})
 
@@ -124,12 +123,3 @@ def test_tensorzero_takes_a_schema_for_a_function_of_type_json(gateway):
     body = server.requests[0][2]
     assert body["response_format"]["json_schema"]["schema"] == schema
     assert (body["temperature"], body["seed"]) == (0.5, 1)
-
-
-def test_a_gateway_without_its_database_refuses_feedback_clearly(gateway):
-    make = environment_maker("BabyAIText-v0?max_episode_steps=2")
-    with running(ProviderServer()) as server, make() as env:
-        backend = gateway("play", server.url, "m")
-        (episode,) = rollout(make, load_policy(backend, env), [0], num_envs=1)
-        with pytest.raises(PolicyError, match=r"HTTP 400.*observability"):
-            backend.feedback(episode)
