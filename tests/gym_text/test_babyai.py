@@ -87,6 +87,14 @@ def test_what_is_seen_is_what_minigrid_shows(level):
 # ---------------------------------------------------------------- the expert
 
 
+def test_expert_wins_every_episode(make, follow_gold_action):
+    env = make(ID)
+    for seed in range(25):
+        rewards, info = follow_gold_action(env, *env.reset(seed=seed))
+        assert info["success"] and not info["failure"]
+        assert rewards == [0.0] * (len(rewards) - 1) + [pytest.approx(1 - 0.9 * len(rewards) / 64)]
+
+
 def test_replanning_expert_advises_through_a_long_episode(make):
     env, rng = make(ID, level="BabyAI-BossLevel-v0", expert="replan"), random.Random(0)
     env.reset(seed=105)  # 3456 steps
@@ -125,6 +133,13 @@ def test_dynamics_are_those_of_minigrid(make):
             assert ours == theirs
             game = env.unwrapped._game
             assert np.array_equal(type(game).gen_obs(game)["image"], expected["image"])
+
+
+def test_episode_is_truncated_at_the_limit_of_the_level(make):
+    env = make(ID)
+    env.reset(seed=0)
+    ends = [env.step(TURN_LEFT)[2:4] for _ in range(64)]
+    assert ends == [(False, False)] * 63 + [(False, True)]
 
 
 def test_opening_the_wrong_door_of_a_strict_level_is_a_failure(make):

