@@ -46,7 +46,7 @@ LAYERS = {
         ("rollouts", "game", "answers", "backends"),
         ("policies",),
         ("load",),
-        ("engines", "report"),
+        ("report",),
         ("run",),
         ("data",),
         ("search", "training"),

@@ -30,11 +30,11 @@ from gym_text.registration import TRAINING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
-from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
+from gym_text_policies.run.engines.play_options import PlayOptions
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
 from gym_text_policies.run.progress import Progress

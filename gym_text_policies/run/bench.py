@@ -14,7 +14,6 @@ from gym_text.errors import MissingDependencyError, check_choice, check_int, imp
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import WITHOUT_MODEL, Mode, PromptOptions
@@ -22,6 +21,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
 from gym_text_policies.report.table import fitted, markdown
+from gym_text_policies.run.engines.play_options import PlayOptions
 from gym_text_policies.run.plan import (
     EXPERT,
     PlanRow,

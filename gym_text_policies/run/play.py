@@ -16,10 +16,10 @@ from typing import Any
 
 from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text.folds import level_of
-from gym_text_policies.engines.jobs import Engine, EpisodeJob, Identity
-from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.records import Episode
+from gym_text_policies.run.engines.jobs import Engine, EpisodeJob, Identity
+from gym_text_policies.run.engines.play_options import EpisodeOptions
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.store import EpisodeStore

@@ -17,9 +17,9 @@ from gym_text_policies import load_policy
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import policy_of
-from gym_text_policies.engines import jobs as engines
 from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.run.bench import BenchConfig, run
+from gym_text_policies.run.engines import jobs as engines
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.sft import SFTConfig, sft
 

@@ -9,10 +9,10 @@ from provider_server import ProviderServer, running
 
 from gym_text.errors import BudgetError, RunError
 from gym_text_policies import EpisodeStore
-from gym_text_policies.engines.jobs import LocalEngine
-from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
+from gym_text_policies.run.engines.jobs import LocalEngine
+from gym_text_policies.run.engines.play_options import EpisodeOptions
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
 from gym_text_policies.run.progress import Progress

@@ -15,10 +15,10 @@ from episodes import without_seconds
 from gym_text import UsageError
 from gym_text.errors import ClusterError
 from gym_text_policies import EpisodeStore, cli
-from gym_text_policies.engines import cluster
-from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine
-from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.engines import cluster
+from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine
+from gym_text_policies.run.engines.play_options import EpisodeOptions
 
 GOTO = "BabyAIText-v0?task=goto"
 

@@ -9,8 +9,8 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
-from gym_text_policies.engines import jobs
 from gym_text_policies.policy import text_spec
+from gym_text_policies.run.engines import jobs
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import dagger as module
 from gym_text_policies.training.dagger import DAggerConfig, dagger

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, import_extra, unknown_choice
-from gym_text_policies.engines.play_options import EpisodeOptions
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
+from gym_text_policies.run.engines.play_options import EpisodeOptions
 from gym_text_policies.run.panel.reference import check, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
 from gym_text_policies.run.panel.score_table import terminal_table

@@ -14,11 +14,11 @@ from gym_text.errors import BudgetError, UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.chat_messages import picture_tokens
-from gym_text_policies.engines.jobs import EpisodeJob
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.seen_pictures import picture_digest
 from gym_text_policies.policy import text_spec
+from gym_text_policies.run.engines.jobs import EpisodeJob
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
 BABYAI, CART = "BabyAIText-v0?task=goto&max_episode_steps=5", "CartPole-v1?max_episode_steps=5"

@@ -10,11 +10,11 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.backends.local import loading
-from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine, WaitingSeeds
-from gym_text_policies.engines.play_options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine, WaitingSeeds
+from gym_text_policies.run.engines.play_options import PlayOptions
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
 

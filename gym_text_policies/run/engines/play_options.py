@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gym_text.errors import check_choice, check_int
-from gym_text_policies.engines.cluster import RayEngine
-from gym_text_policies.engines.jobs import Engine, LocalEngine
-from gym_text_policies.engines.processes import ProcessEngine
+from gym_text_policies.run.engines.cluster import RayEngine
+from gym_text_policies.run.engines.jobs import Engine, LocalEngine
+from gym_text_policies.run.engines.processes import ProcessEngine
 
 
 @dataclass(frozen=True, kw_only=True)

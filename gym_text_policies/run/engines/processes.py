@@ -22,9 +22,9 @@ from typing import Any
 from gym_text.errors import GymTextError, RunError, check_int
 from gym_text.folds import MAX_SEED
 from gym_text_policies.backends.threads import settle_threads, usable_cores
-from gym_text_policies.engines.jobs import Engine, EpisodeJob, Identity, LocalEngine, Task, WaitingSeeds
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
+from gym_text_policies.run.engines.jobs import Engine, EpisodeJob, Identity, LocalEngine, Task, WaitingSeeds
 
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3

@@ -11,11 +11,11 @@ import pytest
 from gym_text import UsageError
 from gym_text.errors import RunError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.engines.jobs import EpisodeJob, LocalEngine
-from gym_text_policies.engines.play_options import PlayOptions
-from gym_text_policies.engines.processes import ProcessEngine, rollout_in_processes
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine
+from gym_text_policies.run.engines.play_options import PlayOptions
+from gym_text_policies.run.engines.processes import ProcessEngine, rollout_in_processes
 
 GOTO = "BabyAIText-v0?task=goto"
 

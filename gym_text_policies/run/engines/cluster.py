@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gym_text.errors import ClusterError, import_extra
-from gym_text_policies.engines.jobs import Engine, EpisodeJob, Identity, LocalEngine, Task, WaitingSeeds
 from gym_text_policies.records import Episode
+from gym_text_policies.run.engines.jobs import Engine, EpisodeJob, Identity, LocalEngine, Task, WaitingSeeds
 
 _RETRIES = 3
 """How often Ray plays a task again whose worker has died."""
