@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -189,3 +189,32 @@ def their_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     yield "their_games"
     sys.modules.pop("their_games", None)
     gym.registry.pop("Theirs-v0", None)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Return a provider that has answered nothing yet; keys and addresses of the environment do not count."""
+    for name in ("OPENAI_BASE_URL", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("OPENAI_API_KEY", "OLLAMA_API_KEY", "TENSORZERO_API_KEY"):
+        monkeypatch.setenv(name, "sk-1234567890-very-secret")
+    monkeypatch.setattr("gym_text_policies.backends.providers.remote._BACKOFF", 0.01)
+    from provider_server import ProviderServer, running
+
+    with running(ProviderServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def backend_of():
+    """Return a function that makes a backend of a server and a provider, by default without retries."""
+    from gym_text_policies.backends.load import load_backend
+
+    with ExitStack() as stack:
+
+        def make(server, provider="openai", /, **options):
+            url = f"{server.url}/v1" if provider == "openai" else server.url
+            backend = load_backend(f"{provider}:m", **{"base_url": url, "retries": 0} | options)
+            return stack.enter_context(closing(backend))
+
+        yield make

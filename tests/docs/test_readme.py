@@ -2,15 +2,20 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from gym_text_policies.commands.parser import COMMANDS, make_parser
 from gym_text_policies.report.table import fitted
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs/results.md").read_text()
+MADE = ("environments.md", "command-line.md", "reference.md")
+"""Pages that `docs/build.py` makes of the code."""
+PAGES = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
 
 
 @pytest.fixture
@@ -54,3 +59,41 @@ def test_the_figures_of_reinforcement_learning_are_the_committed_result():
     (start, *_), mean = records["_cookingworld"]["rows"], records["_cookingworld"]["means"]["grpo"]
     learnt, before = (f"{one['CookingWorld']['success']:.2f}" for one in (mean, start["columns"]))
     assert f"and {learnt} of CookingWorld in place of {before}" in " ".join(README.split())
+
+
+def test_the_tree_names_every_folder_and_nothing_else():
+    tree = re.search(r"## Tree\n\n```\n(.*?)```", README, re.S)[1]
+    named, top = set(), ""
+    for line in tree.splitlines():
+        for path in re.findall(r"[a-z_]+(?:/[a-z_]+)*(?:/|\.py)(?= |$)", line):
+            top = path if line[0] != " " else top
+            named.add(path if line[0] != " " else top + path)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    folders = {
+        f"{p.parent.relative_to(ROOT)}/" for package in ("gym_text", "gym_text_policies") for p in (ROOT / package).rglob("*.py")
+    }
+    assert folders - named == {"gym_text_policies/backends/"}, "of which the tree has both halves"
+
+
+def test_links_between_pages_lead_to_a_file():
+    for page, text in PAGES.items():
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", text)
+        assert [link for link in links if not (page.parent / link).exists() and link not in MADE] == [], page
+
+
+def test_each_option_of_a_command_on_a_page_exists():
+    mistakes = []
+    for page, text in PAGES.items():
+        for command, words in re.findall(r"gym-text ([a-z-]+)((?:\\\n|[^\n`])*)", text):
+            if command in COMMANDS:
+                known = make_parser([command]).options
+                named = {option.partition("=")[0] for option in re.findall(r"(?<!\S)--[a-z][\w.-]*", words.partition(" | ")[0])}
+                mistakes += [f"{page.name}: gym-text {command} {option}" for option in sorted(named - {*known, "--help"})]
+    assert mistakes == []
+
+
+def test_the_commands_have_few_options():
+    counts = {}
+    for name in COMMANDS:
+        counts[name] = sum(not option.startswith("--no-") for option in {*make_parser([name]).options} - {"-h", "--help"})
+    assert max(counts.values()) <= 28 and sum(counts.values()) <= 200, counts
