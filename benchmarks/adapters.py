@@ -70,13 +70,14 @@ class Config:
 
 def rows(config: Config) -> dict[str, dict[str, Any]]:
     """Return the language models of the table, as a file of variants has them; the base gets the prompts of the adapters."""
-    folders = [path.parent for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT first
-    folders = folders or [path.parent for path in (Path(__file__).parent / "adapters").glob(f"{config.family}-*/{RECORD}")]
+    shipped = sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)  # SFT first
+    records = shipped or [*(Path(__file__).parent / "adapters").glob(f"{config.family}-*/{RECORD}")]
+    place = "adapters" if shipped else "benchmarks/adapters"
     found: dict[str, dict[str, Any]] = {}
-    for name, folder in ((folder.name, str(folder)) for folder in folders):
-        found[f"{name}, greedy"] = {"model": folder, "probabilities": False}
-        found[f"{name}, drawn"] = {"model": folder, "temperature": 1.0, "episodes": config.drawn_episodes}
-    asked = json.loads((folders[0] / RECORD).read_text("utf-8"))["asked"]
+    for name in (path.parent.name for path in records):
+        found[f"{name}, greedy"] = {"model": f"{place}/{name}", "probabilities": False}
+        found[f"{name}, drawn"] = {"model": f"{place}/{name}", "temperature": 1.0, "episodes": config.drawn_episodes}
+    asked = json.loads(records[0].read_text("utf-8"))["asked"]
     return {BASE: {"model": "smollm2", "episodes": config.base_episodes, **asked}, **found}
 
 
