@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.box2d import import_box2d
-from gym_text.errors import check_int, import_extra
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.experts import closed_loop_path
 from gym_text.screen import prepare_pygame
 from gym_text.spaces import FreeText
@@ -213,6 +213,8 @@ class LunarLanderEnv(TextEnv):
             "wind_power": wind_power,
             "turbulence_power": turbulence_power,
         }
+        if not -12 < gravity < 0:
+            raise UsageError(f"gravity: expected a number above -12 and below 0; got {gravity!r}.")
         picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
         self._game: Any = LunarLander(render_mode=picture, **self._dynamics)
         self._state = np.zeros(8, dtype=np.float32)
