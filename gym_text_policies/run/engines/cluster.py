@@ -91,6 +91,8 @@ class RayEngine(Engine):
                             waiting.put_back(task)
                         continue
                     task = streams[stream]
+                    if not task.seeds:  # a task that was played again repeats what has come
+                        continue
                     episode = self._get(reference, f"survive {task.job.describe(min(task.seeds))}")
                     if episode.seed in task.seeds:
                         task.seeds.discard(episode.seed)
