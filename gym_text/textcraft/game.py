@@ -46,9 +46,9 @@ class Game:
         Raises:
             Refused: If the command changes nothing because the game does not understand it, or cannot do it.
         """
-        if craft := _CRAFT.match(command):
+        if craft := _CRAFT.fullmatch(command):
             return self._craft(craft[1], craft[2])
-        if get := _GET.match(command):
+        if get := _GET.fullmatch(command):
             return self._get(int(get[1]), get[2])
         if command.startswith(LOOK):
             return self.carried()

@@ -17,7 +17,7 @@ _STATUS_LINE = re.compile(r"\s*>?\s*-= [^\n]* =-\d+/\d+\s*\Z")
 """The prompt and the status line, which the interpreter prints after each answer."""
 _QUESTION_AT_THE_END = re.compile(r"\s*Would you like to RESTART, RESTORE a saved game, QUIT[^\n]*(\n>)?\s*\Z")
 _BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
-_PARTS = re.compile(r"[.,;:]|\bthen\b")
+_PARTS = re.compile(r"[.,;:]|\bthen\b", re.IGNORECASE)
 _TO_THE_INTERPRETER = re.compile(
     r"\s*(restart|restore|save|quit|q|undo|script|transcript|noscript|unscript|recording|replay|verbose|brief|superbrief|long|short"
     r"|normal|full|notify|print_state|restrict|enable|disable|tw)\b",
@@ -157,9 +157,14 @@ def check_game_file(file: str) -> Path:
 
 
 def command_of(command: str) -> str:
-    """Return the line of ASCII that the interpreter gets for an action; empty for a command to the interpreter itself."""
+    """Return the line of ASCII that the interpreter gets for an action.
+
+    It is empty, which the game does not understand, for several commands in one line, since the interpreter would play them all in
+    one step, and for a command to the interpreter itself.
+    """
     line = " ".join(plain(command).replace("\\", "/").split())[:_LONGEST]  # a backslash begins a command to the interpreter
-    return "" if any(map(_TO_THE_INTERPRETER.match, _PARTS.split(line))) else line
+    parts = [part for part in _PARTS.split(line) if part.strip()]
+    return "" if len(parts) > 1 or any(map(_TO_THE_INTERPRETER.match, parts)) else line
 
 
 def plain(text: str) -> str:

@@ -159,6 +159,14 @@ def test_wrong_actions_are_refused_and_cost_nothing(env_id, make):
     assert after["gold_action"] == info["gold_path"][1]
 
 
+@pytest.mark.parametrize("between", [". ", ", ", " then ", " and ", "\n"])
+@pytest.mark.parametrize("env_id", [COOKING, "MapReaderText-v0", "ScienceWorldText-v0", "TextCraftText-v0"])
+def test_two_commands_in_one_line_are_not_understood(env_id, between, make):
+    env = make(env_id)
+    _, info = env.reset(seed=0)
+    assert not env.step(between.join(info["gold_path"][:2]))[-1]["action_was_valid"]
+
+
 def test_wrong_seeds_options_and_choices_are_refused(make):
     env = make(COOKING)
     for seed, shown in ((-1, "-1"), (2**63, str(2**63)), (1.5, "1.5"), ("3", "'3'"), (True, "True")):

@@ -63,8 +63,11 @@ def test_a_fork_goes_on_as_the_game_does_and_leaves_it_alone(game, make):
     check_forks(make(game, expert="off"), make(game, expert="off"), 20, 2)
 
 
-@pytest.mark.parametrize("action", ["restart", "save. look", "tw-print max_score"])
-def test_commands_to_the_interpreter_do_not_reach_it(action, make):
+SEVERAL = ("look then go east", "look, go east", "go east. look", "inventory THEN look")
+
+
+@pytest.mark.parametrize("action", ["restart", "save. look", "tw-print max_score", *SEVERAL])
+def test_commands_to_the_interpreter_and_several_in_one_line_are_not_understood(action, make):
     env = make(COIN, expert="replan")
     env.reset(seed=0)
     before = env.step("look")[0]
