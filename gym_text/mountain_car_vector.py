@@ -34,9 +34,9 @@ class Played(NamedTuple):
     """Number of steps."""
     success: bool
     observations: np.ndarray
-    """All observations, of shape (length + 1, k); the last is that of the final state. Empty if not kept."""
+    """All observations, of shape (length + 1, k); the last is that of the final state."""
     actions: np.ndarray
-    """All actions, of shape (length,); empty if not kept."""
+    """All actions, of shape (length,)."""
 
 
 Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -46,25 +46,23 @@ Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class PlayTogether(Protocol):
     """Plays one episode for each seed, all in one computation, with exactly the numbers of Gymnasium's environment."""
 
-    def __call__(self, act: Act, seeds: Sequence[int], *, limit: int, keep: bool) -> Sequence[Played]:
+    def __call__(self, act: Act, seeds: Sequence[int], *, limit: int) -> Sequence[Played]:
         """Return the episodes.
 
         Args:
             act: Chooses the actions of all episodes that still run.
             seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them.
             limit: Most steps of an episode.
-            keep: Whether to keep observations and actions.
         """
 
 
-def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = True) -> list[Played]:
+def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT) -> list[Played]:
     """Drive one car for each seed until it reaches the flag, or for `limit` steps.
 
     Args:
         act: Chooses the forces, float32, of all cars that still drive. They are clipped to -1 and 1.
         seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them; a seed may occur several times.
         limit: Most steps.
-        keep: Whether to keep observations and forces.
     """
     seeds = [check_int("seed", seed, 0, MAX_SEED) for seed in seeds]
     starts = {seed: float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in dict.fromkeys(seeds)}
@@ -80,19 +78,16 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
         obs = np.empty((len(cars), 2), dtype=np.float32)
         obs[:, 0], obs[:, 1] = position, velocity
         force = _between(np.asarray(act(obs, cars), dtype=np.float32), -1, 1)
-        if keep:
-            observations.append((cars, obs))
-            forces.append((cars, force))
+        observations.append((cars, obs))
+        forces.append((cars, force))
         position, velocity, arrived = _step(position, velocity, force)
         effort = force.astype(np.float64)
         totals[cars] += arrived * 100.0 - effort * effort * 0.1
         if arrived.any():
             won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
-            if keep:
-                observations.append((cars[arrived], np.stack([position, velocity], axis=1)[arrived]))
+            observations.append((cars[arrived], np.stack([position, velocity], axis=1)[arrived]))
             cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
-    if keep:
-        observations.append((cars, np.stack([position, velocity], axis=1)))
+    observations.append((cars, np.stack([position, velocity], axis=1)))
     histories = zip(_by_car(observations, len(seeds)), _by_car(forces, len(seeds)), strict=True)
     return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(histories)]
 

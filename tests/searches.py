@@ -1,6 +1,7 @@
 """Short searches that several test files share."""
 
 from gym_text_policies.search import SearchConfig
+from gym_text_policies.search.evaluate import Evaluator
 
 CAR = "MountainCarContinuous-v0"
 
@@ -10,6 +11,11 @@ def config(environment=CAR, max_episode_steps=200, **options):
     values = {"folder": "", "num_rollouts": 3, "evaluations": 6, "optimiser": "random"}
     limit = f"?max_episode_steps={max_episode_steps}" if max_episode_steps else ""
     return SearchConfig(environment=f"{environment}{limit}", **(values | options))
+
+
+def evaluator(settings):
+    """Return what rolls out the policies of a search."""
+    return Evaluator(settings.environment, settings.seeds, bias=settings.bias, bounds=settings.bounds)
 
 
 def tried(found):

@@ -7,9 +7,7 @@ Returns are equal in both.
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,89 +33,56 @@ class Rollout:
     length: int
     success: bool
     observations: np.ndarray
-    """The observed numbers, also those after the last step, of shape (length + 1, k); empty if they were not kept."""
+    """The observed numbers, also those after the last step, of shape (length + 1, k)."""
     actions: np.ndarray
-    """The actions, of shape (length, size), or (length,) for whole numbers; empty if they were not kept."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is rolled out: an environment, a form of policy, and the seeds."""
-
-    environment: str
-    """Name of the environment; see `parse_environment`."""
-    seeds: tuple[int, ...]
-    bias: bool
-    bounds: tuple[float, float]
-
-    def make(self, **arguments: Any) -> gym.Env[Any, Any]:
-        """Make the environment."""
-        return environment_maker(self.environment, **fold_arguments(self.environment, None))(**arguments)
-
-    def form(self, env: gym.Env[Any, Any]) -> Form:
-        """Return the form of policy that fits the environment."""
-        return form_of(env, bias=self.bias, bounds=self.bounds)
+    """The actions, of shape (length, size), or (length,) for whole numbers."""
 
 
 class Evaluator:
-    """Rolls out policies. A rollout does not depend on how many others are played at once, or on the process that plays it.
+    """Rolls out policies of the form that fits an environment. A rollout does not depend on how many others are played at once.
 
     Args:
-        task: The environment, the form and the seeds.
-        workers: Number of processes. It has no effect on an environment that plays many episodes in one computation; see
-            `PlayTogether`.
+        environment: Name of the environment; see `parse_environment`.
+        seeds: Seeds of the episodes of each policy.
+        bias: Whether a linear policy has a constant term.
+        bounds: Least and greatest value of a linear policy's parameters.
     """
 
-    def __init__(self, task: Task, *, workers: int = 1) -> None:
-        self.task = task
-        self._env = task.make()
-        self.form = task.form(self._env)
+    def __init__(self, environment: str, seeds: Sequence[int], *, bias: bool, bounds: tuple[float, float]) -> None:
+        self.seeds = tuple(seeds)
+        self._env = environment_maker(environment, **fold_arguments(environment, None))()
+        self.form = form_of(self._env, bias=bias, bounds=bounds)
         self.spec = self._env.get_wrapper_attr("text_spec")
-        self._play_together: PlayTogether | None = getattr(self._env, "play_together", None)
         self._limit = (self._env.spec and self._env.spec.max_episode_steps) or -1
-        if self._limit < 1:
-            self._play_together = None
-        self._pool: ProcessPoolExecutor | None = None
-        if workers > 1 and not self._play_together:
-            context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
-            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
+        self._play_together: PlayTogether | None = getattr(self._env, "play_together", None) if self._limit > 0 else None
         self.at_once = _AT_ONCE if self._play_together else 1
 
-    def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
-        """Return the rollouts of each policy.
-
-        Args:
-            batch: Parameters of each policy.
-            keep: Whether to keep observations and actions.
-        """
-        pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
-        if self._pool:
-            rollouts = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
-        elif self._play_together:
-            rollouts = self._play_all(self._play_together, pairs, keep)
+    def __call__(self, batch: Sequence[Sequence[float]]) -> list[tuple[Rollout, ...]]:
+        """Return the rollouts of each policy, given the parameters of each."""
+        pairs = [(tuple(values), seed) for values in batch for seed in self.seeds]
+        if self._play_together:
+            rollouts = self._play_all(self._play_together, pairs)
         else:
-            rollouts = [play(self._env, self.form, *pair, keep) for pair in pairs]
-        n = len(self.task.seeds)
+            rollouts = [play(self._env, self.form, *pair) for pair in pairs]
+        n = len(self.seeds)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(batch))]
 
     def close(self) -> None:
-        """Close the environment, and end the processes."""
-        if self._pool:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        """Close the environment."""
         self._env.close()
 
-    def _play_all(self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> list[Rollout]:
+    def _play_all(self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]]) -> list[Rollout]:
         values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
         seeds = [seed for _, seed in pairs]
         act = lambda obs, episodes: self.form.act(values[episodes], obs.astype(np.float64))[:, 0]  # noqa: E731
-        episodes = play_together(act, seeds, limit=self._limit, keep=keep)
+        episodes = play_together(act, seeds, limit=self._limit)
         return [
             Rollout(seed, *episode._replace(actions=episode.actions[:, None]))
             for seed, episode in zip(seeds, episodes, strict=True)
         ]
 
 
-def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:
+def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int) -> Rollout:
     """Play one episode with a policy's parameters."""
     weights = np.array([values], dtype=np.float64)
     described = isinstance(env, DescribeObservation)
@@ -138,20 +103,20 @@ def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int,
     success = bool(info.get("success", False))
     if isinstance(env, DescribeObservation) and "success" not in info:
         success = env.succeeded(obs, float(reward), bool(terminated), bool(truncated), total)
-    arrays = (np.array(observations), np.array(actions)) if keep else (np.zeros((0, 0)), np.zeros(0))
-    return Rollout(seed, total, len(actions), success, *arrays)
+    return Rollout(seed, total, len(actions), success, np.array(observations), np.array(actions))
 
 
-_worker: tuple[gym.Env[Any, Any], Form]
-"""Environment and form of a worker process."""
-
-
-def _start_worker(task: Task) -> None:
-    global _worker
-    env = task.make()
-    _worker = env, task.form(env)
-
-
-def _play_in_worker(job: tuple[tuple[float, ...], int, bool]) -> Rollout:
-    values, seed, keep = job
-    return play(*_worker, values, seed, keep)
+def summarise(rollouts: Sequence[Rollout], names: Sequence[str]) -> str:
+    """Describe rollouts: how many succeeded, how long they were, and the ranges of the observed numbers."""
+    lengths = [rollout.length for rollout in rollouts]
+    won = sum(rollout.success for rollout in rollouts)
+    parts = [f"{won} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"]
+    seen = np.concatenate([rollout.observations for rollout in rollouts])
+    if seen.size and seen.shape[1] == len(names) and len(names) <= 12:
+        parts.append(
+            ", ".join(f"{n} {low:.3g} to {high:.3g}" for n, low, high in zip(names, seen.min(0), seen.max(0), strict=True))
+        )
+    actions = np.concatenate([rollout.actions.reshape(rollout.length, -1) for rollout in rollouts])
+    if actions.size:
+        parts.append(f"mean action {', '.join(f'{value:.2g}' for value in actions.mean(axis=0))}")
+    return "; ".join(parts)

@@ -12,7 +12,6 @@ import numpy as np
 
 from gym_text_policies.files.json_data import check_json
 from gym_text_policies.files.run_folders import RunFolder
-from gym_text_policies.search.evaluate import Rollout
 from gym_text_policies.store import RecordStore
 
 
@@ -102,11 +101,8 @@ class Evaluation:
         proposal: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data["proposal"].items()
         }
-        rows: dict[str, Any] = {name: tuple(data[name]) for name in ("returns", "lengths")}
-        numbers = (data["index"], data["successes"], *rows["returns"], *rows["lengths"], *proposal["parameters"])
-        if not rows["returns"] or not all(isinstance(number, int | float) for number in numbers):
-            raise ValueError("expected numbers as index, successes, returns, lengths and parameters, and one return or more")
-        return cls(data["index"], Proposal(**proposal), **rows, successes=data["successes"], summary=data["summary"])
+        returns, lengths = tuple(map(float, data["returns"])), tuple(map(int, data["lengths"]))
+        return cls(data["index"], Proposal(**proposal), returns, lengths, data["successes"], data["summary"])
 
 
 class EvaluationStore(RecordStore[Evaluation]):
@@ -116,10 +112,6 @@ class EvaluationStore(RecordStore[Evaluation]):
 
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
         super().__init__(RunFolder(folder, config), self.file_name, Evaluation.from_json)
-
-    def evaluations(self) -> list[Evaluation]:
-        """Return all evaluations in the order of their index."""
-        return sorted(self.records(), key=lambda evaluation: evaluation.index)
 
 
 @dataclass(frozen=True)
@@ -140,19 +132,3 @@ class Found:
 def best(history: Sequence[Evaluation]) -> Evaluation:
     """Return the evaluation of greatest value. If several have this value, return the first of them."""
     return max(history, key=lambda evaluation: evaluation.value)
-
-
-def summarise(rollouts: Sequence[Rollout], names: Sequence[str]) -> str:
-    """Describe rollouts: how many succeeded, how long they were, and the ranges of the observed numbers."""
-    lengths = [rollout.length for rollout in rollouts]
-    won = sum(rollout.success for rollout in rollouts)
-    parts = [f"{won} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"]
-    seen = np.concatenate([rollout.observations for rollout in rollouts])
-    if seen.size and seen.shape[1] == len(names) and len(names) <= 12:
-        parts.append(
-            ", ".join(f"{n} {low:.3g} to {high:.3g}" for n, low, high in zip(names, seen.min(0), seen.max(0), strict=True))
-        )
-    actions = np.concatenate([rollout.actions.reshape(rollout.length, -1) for rollout in rollouts])
-    if actions.size:
-        parts.append(f"mean action {', '.join(f'{value:.2g}' for value in actions.mean(axis=0))}")
-    return "; ".join(parts)

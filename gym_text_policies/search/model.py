@@ -61,7 +61,10 @@ class ModelOptimiser(Optimiser):
         self._spec = spec
         self._start = start
         self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
-        self._shown_parameters = _renamed(form.parameters) if config.prompt == "numeric" else form.parameters
+        self._shown_parameters = form.parameters
+        if config.prompt == "numeric":  # the model is shown neither names nor meanings
+            renamed = (Parameter(f"p{i + 1}", "", p.low, p.high, p.whole) for i, p in enumerate(form.parameters))
+            self._shown_parameters = tuple(renamed)
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from the current prompt that have no evaluation yet. Random proposals replace unusable answers."""
@@ -121,17 +124,12 @@ class ModelOptimiser(Optimiser):
 
     def messages(self, history: Sequence[Evaluation]) -> list[Message]:
         """Return the prompt."""
-        begin = [
-            {
-                "role": "system",
-                "content": "You are an optimiser: you propose numbers, are told what they give, and propose better ones.",
-            }
-        ]
+        role = "You are an optimiser: you propose numbers, are told what they give, and propose better ones."
         shown = self._shown_evaluations(history)
         table = "\n".join(self._line(evaluation) for evaluation in sorted(shown, key=lambda evaluation: evaluation.value))
         tried = f"Tried so far, the best last:\n{table}\n\n" if shown else "Nothing was tried so far.\n\n"
         text = f"{self._task()}\n\n{tried}{self._latest(history)}{self._form_of_answer()}"
-        return [*begin, {"role": "user", "content": text}]
+        return [{"role": "system", "content": role}, {"role": "user", "content": text}]
 
     def _shown_evaluations(self, history: Sequence[Evaluation]) -> list[Evaluation]:
         """Return the evaluations that the model is shown: the best half of the buffer, then the latest."""
@@ -143,8 +141,10 @@ class ModelOptimiser(Optimiser):
         return good + late[: size - len(good)]
 
     def _task(self) -> str:
+        meanings = [f", {shown.meaning}" if shown.meaning else "" for shown in self._shown_parameters]
         numbers = "\n".join(
-            f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown_parameters
+            f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{meaning}"
+            for shown, meaning in zip(self._shown_parameters, meanings, strict=True)
         )
         if self._config.prompt == "numeric":
             text = f"Find the greatest value of a function f of {len(self._shown_parameters)} numbers:\n{numbers}"
@@ -159,14 +159,9 @@ class ModelOptimiser(Optimiser):
             text += f"\nThe greatest possible value is {self._config.optimum:g}."
         return f"{text}\nHint: look about 1 away from good ones, or where nothing was tried yet."
 
-    def _meaning(self, parameter: Parameter) -> str:
-        return f", {parameter.meaning}" if self._config.prompt == "semantic" else ""
-
-    def _values(self, evaluation: Evaluation) -> str:
-        return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown_parameters, evaluation.parameters, strict=True))
-
     def _line(self, evaluation: Evaluation) -> str:
-        return f"{self._values(evaluation)}: {evaluation.value:.2f}"
+        pairs = zip(self._shown_parameters, evaluation.parameters, strict=True)
+        return f"{', '.join(f'{parameter.name}={value:.4g}' for parameter, value in pairs)}: {evaluation.value:.2f}"
 
     def _latest(self, history: Sequence[Evaluation]) -> str:
         """Return summaries of the latest and the best episodes, for the semantic prompt."""
@@ -177,9 +172,8 @@ class ModelOptimiser(Optimiser):
         return text + (f"The best ({self._line(top)}): {top.summary[:_SUMMARY_LENGTH]}.\n" if top is not latest else "") + "\n"
 
     def _form_of_answer(self) -> str:
-        names = [parameter.name for parameter in self._shown_parameters]
         whole = " Whole numbers." if all(parameter.whole for parameter in self._shown_parameters) else ""
-        keys = ", ".join(f'"{name}": …' for name in names)
+        keys = ", ".join(f'"{parameter.name}": …' for parameter in self._shown_parameters)
         reason = '"reason": "one short sentence", ' if self._config.reasons else ""
         return f"Propose new numbers, as a JSON object: {{{reason}{keys}}}.{whole}"
 
@@ -202,8 +196,3 @@ class ModelOptimiser(Optimiser):
             if not parameter.whole:  # without this a small model may write digits for ever
                 fields[parameter.name]["multipleOf"] = 10.0 ** (math.floor(math.log10(limits[1] - limits[0])) - 4)
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-
-
-def _renamed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Return parameters without their names and meanings."""
-    return tuple(Parameter(f"p{i + 1}", "", p.low, p.high, p.whole) for i, p in enumerate(parameters))

@@ -1,4 +1,4 @@
-"""Optimisers that propose parameters: random, zero, CMA-ES, a Gaussian process, or two of them in turn."""
+"""Optimisers that propose parameters: random, CMA-ES, a Gaussian process."""
 
 from __future__ import annotations
 
@@ -62,15 +62,6 @@ class RandomOptimiser(Optimiser):
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the next proposals."""
         return [Proposal(self.draw("random", len(history) + i), "random") for i in range(self.ahead)]
-
-
-class ZeroOptimiser(Optimiser):
-    """Proposes zeros: the baseline of doing nothing."""
-
-    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return zeros, as many as `RandomOptimiser` proposes at once."""
-        zeros = tuple(np.clip(np.zeros(len(self.form.low)), self.form.low, self.form.high).tolist())
-        return [Proposal(zeros, "zero")] * RandomOptimiser.ahead
 
 
 class CmaOptimiser(Optimiser):
@@ -190,22 +181,3 @@ class GpOptimiser(Optimiser):
 
 def _standardised(values: np.ndarray) -> np.ndarray:
     return np.asarray((values - values.mean()) / (values.std() or 1.0))
-
-
-class SequentialOptimiser(Optimiser):
-    """Two optimisers, one after the other. The second also sees the evaluations of the first.
-
-    Args:
-        first: The first optimiser.
-        second: The second optimiser.
-        at: Number of evaluations before the second takes over.
-    """
-
-    def __init__(self, first: Optimiser, second: Optimiser, at: int) -> None:
-        super().__init__(first.form, first.seed)
-        self._first, self._second, self._at = first, second, at
-
-    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the proposals of the first optimiser until `at`, then those of the second."""
-        left = self._at - len(history)
-        return self._first.propose(history)[:left] if left > 0 else self._second.propose(history)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from gym_text_policies.policies.parametric import Parameter
 from gym_text_policies.policies.parsing import numbers_in, objects_in
@@ -38,10 +38,9 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: st
         raise RejectedError("That was no answer.")
     if finish == "length":
         answer = re.sub(r"[\w.+-]+$", "", answer)
-    names = [parameter.name for parameter in parameters]
-    values = _of_json(answer, names) or numbers_in(answer)
-    if len(values) != len(names):
-        raise RejectedError(f"There have to be {len(names)} numbers, one for each parameter; found {len(values)}.")
+    values = _of_json(answer, [parameter.name for parameter in parameters]) or numbers_in(answer)
+    if len(values) != len(parameters):
+        raise RejectedError(f"There have to be {len(parameters)} numbers, one for each parameter; found {len(values)}.")
     outside = [
         f"{p.name} = {value:g} is not from {p.low:g} to {p.greatest:g}"
         for p, value in zip(parameters, values, strict=True)
@@ -54,12 +53,15 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: st
 
 def check_new(values: Sequence[float], history: Sequence[Evaluation], others: Sequence[Sequence[float]] = ()) -> None:
     """Raise `RejectedError` if an evaluation or another proposal has the same parameters, to five significant digits."""
-    shown = [f"{value:.5g}" for value in values]
     for evaluation in history:
-        if [f"{value:.5g}" for value in evaluation.parameters] == shown:
+        if _digits(evaluation.parameters) == _digits(values):
             raise RejectedError(f"These were tried before and gave {evaluation.value:.2f}; propose others.")
-    if any([f"{value:.5g}" for value in other] == shown for other in others):
+    if any(_digits(other) == _digits(values) for other in others):
         raise RejectedError("These are proposed already; propose others.")
+
+
+def _digits(numbers: Sequence[float]) -> list[str]:
+    return [f"{number:.5g}" for number in numbers]
 
 
 def reason_of(answer: str) -> str | None:
@@ -71,18 +73,9 @@ def reason_of(answer: str) -> str | None:
 
 
 def _of_json(answer: str, names: Sequence[str]) -> list[float]:
+    """Return the numbers in the last JSON object that has all of them; none if there is no such object."""
     for value in reversed(objects_in(answer)):
-        folded = {key.lower(): part for key, part in value.items()}
-        numbers = [number for name in names if (number := _number(folded.get(name.lower()))) is not None]
-        if len(numbers) == len(names):
-            return numbers
+        folded = {key.lower(): part for key, part in value.items() if not isinstance(part, bool)}
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            return [float(folded[name.lower()]) for name in names]
     return []
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None

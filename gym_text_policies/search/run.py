@@ -1,31 +1,24 @@
-"""The loop of a search. It continues after the last evaluation in its run folder."""
+"""`gym-text search`: the loop of a search. It continues after the last evaluation in its run folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.files.safe_files import replacing, subfolder
-from gym_text_policies.search.evaluate import Evaluator, Rollout
-from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Found, best, summarise
+from gym_text_policies.search.evaluate import Evaluator, summarise
+from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Found, best
 from gym_text_policies.search.model import ModelOptimiser
-from gym_text_policies.search.optimisers import (
-    CmaOptimiser,
-    GpOptimiser,
-    Optimiser,
-    RandomOptimiser,
-    SequentialOptimiser,
-    ZeroOptimiser,
-)
+from gym_text_policies.search.optimisers import CmaOptimiser, GpOptimiser, Optimiser, RandomOptimiser
 from gym_text_policies.search.search_config import SearchConfig
+from gym_text_policies.terminal.bars import bar_class, is_watched
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with this evaluation and the best so far."""
@@ -43,35 +36,53 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         UsageError: If the folder belongs to another search, or a setting is impossible.
         PolicyError: If the model or its provider fails; the run folder keeps finished evaluations.
     """
+    bounds = config.bounds[0], config.bounds[1]
     with ExitStack() as stack:
-        evaluator = stack.enter_context(closing(Evaluator(config.task, workers=config.workers)))
-        optimiser = make_optimiser(config, evaluator, backend)
-        if not config.folder:
-            return _loop(config, evaluator, optimiser, None, watch)
-        with EvaluationStore(config.folder, config.identity()) as store:
-            return _loop(config, evaluator, optimiser, store, watch)
+        evaluator = stack.enter_context(closing(Evaluator(config.environment, config.seeds, bias=config.bias, bounds=bounds)))
+        optimisers = _optimisers(config, evaluator, backend)
+        store = stack.enter_context(EvaluationStore(config.folder, config.identity())) if config.folder else None
+        return _loop(config, evaluator, optimisers, store, watch)
+
+
+def _optimisers(config: SearchConfig, evaluator: Evaluator, backend: Backend | None) -> list[tuple[int, Optimiser]]:
+    """Return the optimisers in order, each with the number of evaluations after which the next takes over."""
+    form, seed, start = evaluator.form, config.seed, config.warmup_evaluations
+    optimisers: list[tuple[int, Optimiser]] = [(start, RandomOptimiser(form, seed))]
+    for name, end in zip(config.stages, [*[config.takes_over_at] * (len(config.stages) - 1), config.evaluations], strict=True):
+        if name == "model":
+            backend = backend or load_backend(config.model, **config.options)
+            optimisers.append((end, ModelOptimiser(form, seed, backend, config, evaluator.spec, start=start)))
+        elif name == "cma":
+            optimisers.append((end, CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)))
+        else:
+            optimisers.append((end, GpOptimiser(form, seed, start=start) if name == "gp" else RandomOptimiser(form, seed)))
+        start = end
+    return optimisers
 
 
 def _loop(
-    config: SearchConfig, evaluator: Evaluator, optimiser: Optimiser, store: EvaluationStore | None, watch: Watch | None
+    config: SearchConfig,
+    evaluator: Evaluator,
+    optimisers: list[tuple[int, Optimiser]],
+    store: EvaluationStore | None,
+    watch: Watch | None,
 ) -> Found:
-    history = store.evaluations() if store is not None else []
+    history = list(store) if store is not None else []
     top = best(history) if history else None
     quantities = [q.name for key in evaluator.form.keys for q in evaluator.spec.fields[key].quantities]
     while len(history) < config.evaluations:
-        proposals = optimiser.propose(history)[: min(evaluator.at_once, config.evaluations - len(history))]
-        keep = store is not None or "model" in config.stages
-        for proposal, rollouts in zip(proposals, evaluator([p.parameters for p in proposals], keep=keep), strict=True):
+        end, optimiser = next(stage for stage in optimisers if len(history) < stage[0])
+        proposals = optimiser.propose(history)[: min(evaluator.at_once, end - len(history), config.evaluations - len(history))]
+        for proposal, rollouts in zip(proposals, evaluator([p.parameters for p in proposals]), strict=True):
             evaluation = Evaluation(
                 len(history),
                 proposal,
                 tuple(rollout.total_reward for rollout in rollouts),
                 tuple(rollout.length for rollout in rollouts),
                 sum(rollout.success for rollout in rollouts),
-                summarise(rollouts, quantities) if keep else "",
+                summarise(rollouts, quantities),
             )
             if store is not None:
-                save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
                 store.append(evaluation)
             history.append(evaluation)
             if top is None or evaluation.value > top.value:
@@ -83,46 +94,6 @@ def _loop(
     if store is not None and top:  # a killed run may have stored the evaluation, but not the policy
         _save_policy(store.folder, config, evaluator, top)
     return Found(tuple(history), _policy_of(config, evaluator, best(history)))
-
-
-def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
-    """Return the optimiser of a configuration, with its warm-up."""
-    start, optimisers = config.warmup_evaluations, []
-    for index, name in enumerate(config.stages):
-        optimisers.append(_stage(name, config, evaluator, backend, config.takes_over_at if index else start))
-    optimiser = optimisers[0] if len(optimisers) == 1 else SequentialOptimiser(optimisers[0], optimisers[1], config.takes_over_at)
-    return SequentialOptimiser(RandomOptimiser(evaluator.form, config.seed), optimiser, start) if start else optimiser
-
-
-def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backend | None, start: int) -> Optimiser:
-    form, seed = evaluator.form, config.seed
-    if name == "model":
-        backend = backend or load_backend(config.model, **config.options)
-        return ModelOptimiser(form, seed, backend, config, evaluator.spec, start=start)
-    if name == "cma":
-        return CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)
-    if name == "gp":
-        return GpOptimiser(form, seed, start=start)
-    return RandomOptimiser(form, seed) if name == "random" else ZeroOptimiser(form, seed)
-
-
-def trajectory_path(folder: Path, index: int) -> Path:
-    """Return the file of an evaluation's trajectories."""
-    return folder / "trajectories" / f"{index:06d}.npz"
-
-
-def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
-    """Write observations and actions, compressed. The rollouts are concatenated; ``lengths`` has the number of steps of each."""
-    subfolder(path.parent.parent, path.parent.name)
-    with replacing(path) as file:
-        np.savez_compressed(
-            file,
-            seeds=[rollout.seed for rollout in rollouts],
-            lengths=[rollout.length for rollout in rollouts],
-            returns=[rollout.total_reward for rollout in rollouts],
-            observations=np.concatenate([rollout.observations for rollout in rollouts]),
-            actions=np.concatenate([rollout.actions for rollout in rollouts]),
-        )
 
 
 def _policy_of(config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Any]:
@@ -140,3 +111,44 @@ def _policy_of(config: SearchConfig, evaluator: Evaluator, evaluation: Evaluatio
 
 def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> None:
     write_atomically(folder / "policy.json", json.dumps(_policy_of(config, evaluator, evaluation), indent=1) + "\n")
+
+
+def command(config: SearchConfig) -> str:
+    """Search with a progress bar, and return a summary."""
+    if not config.folder:
+        raise UsageError("folder: expected the name of a run folder; got an empty name.")
+    bar: Any = None
+
+    def watch(evaluation: Evaluation, top: Evaluation) -> None:
+        nonlocal bar
+        if bar is None:  # made at the first evaluation: an error in the settings is printed without a bar
+            interval = 0.2 if is_watched() else 15.0
+            name = f"{config.environment} {config.optimiser}"
+            bar = bar_class()(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
+        bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
+        bar.update()
+
+    try:
+        result = search(config, watch=watch)
+    finally:
+        if bar is not None:
+            bar.close()
+    arguments = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
+    play = f"Run folder: {config.folder}. Evaluate the best policy: gym-text bench {shlex.join(arguments)}"
+    return f"{_summary(config, result)}\n{play}"
+
+
+def _summary(config: SearchConfig, result: Found) -> str:
+    top, proposals = result.best, [evaluation.proposal for evaluation in result.evaluations]
+    sources = [proposal.source for proposal in proposals]
+    tokens = sum(proposal.tokens_in for proposal in proposals), sum(proposal.tokens_out for proposal in proposals)
+    counts = ", ".join(f"{sources.count(source)} {source}" for source in dict.fromkeys(sources))
+    shown = ", ".join(f"{name} = {value:.4g}" for name, value in list(result.policy["parameters"].items())[:12])
+    return (
+        f"Best of {len(proposals)} evaluations on {config.environment}: {top.value:.2f} (mean return of "
+        f"{len(top.returns)} rollouts, {top.successes} of them successes), by evaluation {top.index + 1}.\n"
+        f"{shown}{', …' if len(top.parameters) > 12 else ''}\n"
+        f"Proposals: {counts}; {sum(len(proposal.rejections) for proposal in proposals)} answers could not be used. "
+        f"Tokens: {tokens[0]} in, {tokens[1]} out. "
+        f"Cost: {sum(proposal.cost for proposal in proposals):.4f} US dollars."
+    )

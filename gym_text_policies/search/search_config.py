@@ -14,17 +14,12 @@ from gym_text.registration import SEARCH
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.search.evaluate import Task
 from gym_text_policies.settings.yaml_nodes import Node
 
-OPTIMISERS = ("model", "random", "zero", "cma", "gp")
-_LEAST = {"evaluations": 1, "num_rollouts": 1, "proposals_per_prompt": 1, "buffer_size": 1} | dict.fromkeys(
-    ("seed", "warmup_evaluations", "refine_at", "workers"), 0
-)
-"""Least value of settings that are whole numbers."""
+OPTIMISERS = ("model", "random", "cma", "gp")
 _OF_MODEL = ("model", "prompt", "proposals_per_prompt", "reasons", "buffer_size", "optimum")
 """Settings of the optimiser `model` alone."""
-_NOT_IN_IDENTITY = ("folder", "evaluations", "options", "workers")
+_NOT_IN_IDENTITY = ("folder", "evaluations", "options")
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class SearchConfig:
     environment: str = SEARCH
     """Id of the environment, with keyword arguments as in FrozenLake-v1?is_slippery=False&max_episode_steps=50."""
     optimiser: str = "model"
-    """What proposes parameters: model, random, zero, cma, gp, or two of them as in 'model then cma'."""
+    """What proposes parameters: model, random, cma, gp, or two of them as in 'model then cma'."""
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """The language model that proposes."""
     prompt: Literal["numeric", "semantic"] = "numeric"
@@ -69,8 +64,6 @@ class SearchConfig:
     """Seed of the search and of its rollouts."""
     folder: str = "runs/search"
     """Run folder."""
-    workers: int = 0
-    """Processes that play the rollouts; 0: this process alone. MountainCarContinuous needs no more."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
@@ -81,8 +74,8 @@ class SearchConfig:
         if len(self.bounds) != 2 or not -math.inf < self.bounds[0] < self.bounds[1] < math.inf:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
         check_choice("prompt", self.prompt, ("numeric", "semantic"))
-        for name, low in _LEAST.items():
-            check_int(name, getattr(self, name), low, 2**31 - 1)
+        for name in ("evaluations", "num_rollouts", "proposals_per_prompt", "buffer_size"):
+            check_int(name, getattr(self, name), 1, 2**31 - 1)
 
     @staticmethod
     def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
@@ -105,10 +98,9 @@ class SearchConfig:
         return 0.05 if len(self.stages) > 1 else 0.3
 
     @property
-    def task(self) -> Task:
-        """What is rolled out. The seeds lie in the train fold; each search seed has its own."""
-        seeds = tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
-        return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]))
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the rollouts. They lie in the train fold; each search seed has its own."""
+        return tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share, without secrets."""

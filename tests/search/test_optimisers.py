@@ -11,7 +11,7 @@ from gym_text_policies.search.evaluations import Evaluation, Proposal
 from gym_text_policies.search.optimisers import CmaOptimiser
 
 
-@pytest.mark.parametrize("optimiser", ["random", "zero", "cma", "gp", "random then cma", "random then gp", "cma then random"])
+@pytest.mark.parametrize("optimiser", ["random", "cma", "gp", "random then cma", "random then gp", "cma then random"])
 def test_a_search_repeats_and_goes_on_where_it_stopped(optimiser, tmp_path):
     settings = {"optimiser": optimiser, "evaluations": 25, "max_episode_steps": 60, "refine_at": 11}
     whole = tried(search(config(**settings)))
@@ -21,7 +21,6 @@ def test_a_search_repeats_and_goes_on_where_it_stopped(optimiser, tmp_path):
         assert tried(part) == whole[:some]
     low, high = zip(*[(min(parameters), max(parameters)) for parameters, _ in whole], strict=True)
     assert min(low) >= -6 and max(high) <= 6
-    assert (len({parameters for parameters, _ in whole}) == 1) == (optimiser == "zero")
 
 
 def test_searches_of_other_seeds_differ():

@@ -42,8 +42,7 @@ def test_a_killed_search_goes_on_without_repeating(tmp_path):
     assert strip(log) == strip(tmp_path / "b" / "evaluations.jsonl")
 
 
-def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_one_command_searches_and_its_policy_is_played_by_bench(tmp_path, capsys):
     (tmp_path / "search.yaml").write_text(
         f"environment: {CAR}?max_episode_steps=150\noptimiser: random then cma\nevaluations: 12\nbounds: [-7, 7]\nbias: false\n"
         f"num_rollouts: 2\nfolder: {tmp_path / 'run'}\n"
@@ -51,8 +50,6 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert cli.main(["search", str(tmp_path / "search.yaml"), "--evaluations", "14"]) == 0
     printed = capsys.readouterr().out
     assert "Best of 14 evaluations" in printed and "w_position" in printed
-    for name in ("returns.png", "path.png"):
-        assert (tmp_path / "run" / "pictures" / name).stat().st_size > 1000
     record = json.loads((tmp_path / "run" / "policy.json").read_text())
     assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == f"{CAR}?max_episode_steps=150"
     stored = json.loads((tmp_path / "run" / "config.json").read_text())

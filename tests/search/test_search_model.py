@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from searches import config, tried
+from searches import config, evaluator, tried
 
 from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend
 from gym_text_policies.search import search
-from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.evaluations import EvaluationStore
 from gym_text_policies.search.model import ModelOptimiser
 
@@ -96,14 +95,14 @@ def test_structured_answers_have_a_schema_within_the_bounds():
 
 def test_the_buffer_keeps_the_best_and_the_latest():
     history = search(config(evaluations=12)).evaluations
-    evaluator = Evaluator(config().task)
-    optimiser = ModelOptimiser(evaluator.form, 0, ScriptedBackend([""]), config(buffer_size=4), evaluator.spec)
+    rolled = evaluator(config())
+    optimiser = ModelOptimiser(rolled.form, 0, ScriptedBackend([""]), config(buffer_size=4), rolled.spec)
     shown = optimiser.messages(history)[-1]["content"]
     ranked = sorted(history, key=lambda e: -e.value)
     wanted = [*ranked[:2], *[e for e in reversed(history) if e not in ranked[:2]][:2]]
     for evaluation in history:
         assert (f": {evaluation.value:.2f}\n" in shown) == any(evaluation.value == other.value for other in wanted)
-    evaluator.close()
+    rolled.close()
 
 
 def test_what_a_provider_refuses_ends_the_run_and_the_next_goes_on(tmp_path):
