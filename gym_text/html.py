@@ -41,8 +41,8 @@ def line(content: object, *, faint: bool = False) -> Markup:
 
 
 def block(*parts: object) -> Markup:
-    """Return parts below each other, as all that an object shows."""
-    return Markup('<div style="{}">{}</div>').format(_SMALL, joined(parts))
+    """Return parts below each other, as all that an object shows. MathJax, which notebooks run, leaves them as they are."""
+    return Markup('<div class="tex2jax_ignore mathjax_ignore" style="{}">{}</div>').format(_SMALL, joined(parts))
 
 
 def table(headings: Sequence[object], rows: Iterable[Sequence[object]], *, height: str = "") -> Markup:
