@@ -1,9 +1,7 @@
-"""Episodes as flat rows, for pandas, CSV and Parquet: a row for each episode, or for each decision."""
+"""Episodes as flat rows, for pandas: a row for each episode, or for each decision."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +13,6 @@ from gym_text.errors import check_choice, import_extra
 from gym_text.html import block, line, table
 from gym_text_policies.environments import environment_name
 from gym_text_policies.files.json_data import without_surrogates
-from gym_text_policies.files.run_folders import writing
-from gym_text_policies.files.safe_files import replacing
 from gym_text_policies.records import Episode
 from gym_text_policies.terminal.notebooks import player
 
@@ -102,30 +98,3 @@ def counts_html(path: Path, number: int, episodes: Iterable[Episode]) -> str:
     note = [line(f"Counted are the first {_MOST_COUNTED:,} episodes.", faint=True)] * (number > _MOST_COUNTED)
     headings = ("environment", "policy", "episodes", "won", "mean return", "mean steps", "errors")
     return str(block(line(f"{path}: {number:,} episode{'s' * (number != 1)}"), *[table(headings, rows)] * bool(rows), *note))
-
-
-def write_csv(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:
-    """Write the rows as CSV with a line of headings, and return their number. A missing value is an empty cell."""
-    count = 0
-    with writing(path), replacing(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        table = csv.DictWriter(text, COLUMNS[rows])
-        table.writeheader()
-        for row in flat_rows(episodes, rows):
-            table.writerow(row)
-            count += 1
-        text.detach()
-    return count
-
-
-def write_parquet(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:
-    """Write the rows as Parquet, and return their number.
-
-    Raises:
-        MissingDependencyError: If pandas or pyarrow is not installed.
-    """
-    import_extra("pyarrow", "pandas")
-    frame = data_frame(episodes, rows)
-    with writing(path), replacing(path) as file:
-        frame.to_parquet(file, index=False)
-    return len(frame)

@@ -211,8 +211,7 @@ class EpisodeStore(RecordStore[Episode]):
     def to_pandas(self, rows: Rows = "episodes") -> Any:
         """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.
 
-        ``gym-text export --format csv`` writes the same columns. They have the names of the fields of `Episode`, `Step` and
-        `Decision`. Mappings, such as the probabilities, are JSON.
+        The columns have the names of the fields of `Episode`, `Step` and `Decision`. Mappings, such as the probabilities, are JSON.
 
         Raises:
             MissingDependencyError: If pandas is not installed.

@@ -1,9 +1,8 @@
 """A `rollout_func` for TRL's `GRPOTrainer` (TRL 1.16), for models whose chat template has no tools.
 
 TRL passes the prompts of a batch to the function and takes token ids back. One completion is a whole episode: the model's answers
-and, between them, the observations, which the mask excludes from the loss. `rollout` plays the episodes with the model that the
-trainer keeps in vLLM, if it does, else with a copy of the model as it is now, in this process and with a key-value cache. The
-trainer gets the tokens and log-probabilities that were sampled.
+and, between them, the observations, which the mask excludes from the loss. `rollout` plays the episodes with a copy of the model as
+it is now, in this process and with a key-value cache. The trainer gets the tokens and log-probabilities that were sampled.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -24,8 +23,6 @@ from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.bridges.trl import check_row
-from gym_text_policies.bridges.trl_vllm import VLLMBackend
-from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -43,7 +40,7 @@ SETTINGS = ("max_tokens", "strategy", "think", "think_tokens", "with_reward")
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _SAMPLING: dict[str, tuple[Any, ...]] = {
     **{"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)},
-    **{"generation_kwargs": (None, {}), "vllm_structured_outputs_regex": (None,)},
+    "generation_kwargs": (None, {}),
 }
 """Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
 
@@ -63,14 +60,10 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     thinks by itself reads its earlier thoughts again, unless ``think=False`` asks it not to think. The template gets the trainer's
     ``chat_template_kwargs``.
 
-    With ``use_vllm=True`` the model in the trainer's vLLM plays (see `VLLMBackend`), and no copy is made. vLLM draws with its own
-    generator, so that a run with the same seed need not give the same episodes again.
-
     Args:
         environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
             from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
-        num_envs: Episodes that run at once; the model decides for them together. vLLM is fastest if all episodes of an optimiser
-            step run at once.
+        num_envs: Episodes that run at once; the model decides for them together.
         settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``strategy`` (by default ``chat``; one
             whose later prompts begin with the earlier ones, as `Prompt` renders them), ``think``, ``think_tokens``,
             ``with_reward``. Others are refused: the mode is text, the history is whole, and temperature and seed are the trainer's.
@@ -78,8 +71,8 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     Raises:
         UsageError: If there is no such environment, or `settings` has another setting or another kind of strategy. The function
             that is returned also raises it, if a prompt is a row for another environment, the chat template rewrites earlier
-            answers, or the trainer has settings with which the model's own probabilities are not those that are drawn from, or with
-            which vLLM cannot play.
+            answers, or the trainer has settings with which the model's own probabilities are not those that are drawn from, or
+            plays with vLLM.
     """
     check_no_fold("environment", [environment], "rows'")
     check_options("trl_rollout", settings, SETTINGS)
@@ -114,6 +107,40 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
 
     play.asked = asked  # type: ignore[attr-defined]  # for `trl_record`
     return play
+
+
+class TokenRow(NamedTuple):
+    """A sequence of exactly the tokens that the model read and generated at play. No text is tokenised again."""
+
+    prompt: list[int]
+    """Tokens of the first prompt."""
+    completion: list[int]
+    """Tokens that the model generated, and those that it read in between or that were written in its place."""
+    mask: list[int]
+    """For each token of the completion, 1 if the model generated the token, 0 if the model read it."""
+    log_probs: list[float]
+    """Log-probability at play of each token of the completion, in nats; 0 for tokens that were read."""
+
+
+def token_rows(episode: Episode) -> list[TokenRow]:
+    """Return the sequences of an episode that was played with ``tokens=True``; none if the model was never asked.
+
+    An episode is one sequence if each prompt begins with the prompt and the answer before it. Where one does not, a new one begins.
+    """
+    rows: list[TokenRow] = []
+    for step in episode.steps:
+        tokens = step.decision.tokens
+        if tokens is None:  # only one action was valid, and the model was not asked
+            continue
+        read = [*rows[-1].prompt, *rows[-1].completion] if rows else []
+        if not rows or list(tokens.prompt[: len(read)]) != read:
+            rows.append(TokenRow(list(tokens.prompt), [], [], []))
+            read = rows[-1].prompt
+        between = tokens.prompt[len(read) :]
+        rows[-1].completion.extend((*between, *tokens.said))
+        rows[-1].mask.extend([0] * len(between) + [int(number not in tokens.written) for number in range(len(tokens.said))])
+        rows[-1].log_probs.extend([0.0] * len(between) + list(tokens.log_probs))
+    return rows
 
 
 def episode_reward(
@@ -156,19 +183,21 @@ class _Marking(SeparateDraws):
 
 @contextlib.contextmanager
 def _player(trainer: Any) -> Iterator[Backend]:
-    """Give the model in the trainer's vLLM, or else what `player_of` makes of the trainer's model as it is now.
+    """Give what `player_of` makes of the trainer's model as it is now.
 
     Raises:
-        UsageError: If the trainer does not sample from the model's own probabilities.
+        UsageError: If the trainer does not sample from the model's own probabilities, or plays with vLLM.
     """
+    if trainer.args.use_vllm:
+        raise UsageError(
+            "GRPOConfig: expected use_vllm=False with trl_rollout, by which a copy of the model plays in the trainer's process. "
+            "With vLLM a model plays by tools: environment_factory=trl_environment(...)."
+        )
     for name, allowed in _SAMPLING.items():
         if (value := getattr(trainer.args, name, None)) not in allowed:
             raise UsageError(
                 f"GRPOConfig: expected {name}={allowed[0]!r}, so that what is drawn has the model's probability; got {value!r}."
             )
-    if trainer.args.use_vllm:
-        yield VLLMBackend.of_trainer(trainer)
-        return
     model = trainer.accelerator.unwrap_model(trainer.model)
     training = model.training
     try:
@@ -210,7 +239,7 @@ def _level(prompt: Any, environment: str) -> tuple[str, int]:
 
 def _continued(episode: Episode) -> Episode:
     """Return an episode, with an error if it is no sequence of tokens. TRL learns nothing from an episode with an error."""
-    if len(token_rows([episode])) <= 1:
+    if len(token_rows(episode)) <= 1:
         return episode
     if any(step.decision.turns_dropped for step in episode.steps):
         return replace(
@@ -233,14 +262,15 @@ def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
         end: A token that stands, outside of the mask, for an episode in which the model was never asked: the episode failed before,
             or there was never more than one action.
     """
-    rows: list[TokenRow | None] = [next(iter(token_rows([episode])), None) for episode in episodes]
+    never_asked = TokenRow([end], [end], [0], [0.0])
+    rows = [next(iter(token_rows(episode)), never_asked) for episode in episodes]
     episodes = [_continued(episode) for episode in episodes]
     log_failures("trl_rollout", episodes)
     return {
-        "prompt_ids": [list(row.prompt) if row else [end] for row in rows],
-        "completion_ids": [list(row.completion) if row else [end] for row in rows],
-        "logprobs": [list(row.log_probs) if row else [0.0] for row in rows],
-        "env_mask": [list(row.mask) if row else [0] for row in rows],
+        "prompt_ids": [row.prompt for row in rows],
+        "completion_ids": [row.completion for row in rows],
+        "logprobs": [row.log_probs for row in rows],
+        "env_mask": [row.mask for row in rows],
         "reward": [None if episode.error is not None else episode.total_reward for episode in episodes],
         "success": [episode.outcome == "won" for episode in episodes],
         "steps": [episode.length - episode.invalid for episode in episodes],

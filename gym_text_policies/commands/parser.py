@@ -51,7 +51,7 @@ EXAMPLES = {
     "merge": "gym-text merge adapters/babyai-sft runs/merged",
     "grpo": "gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",
     "ppo": "gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",
-    "export": "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
+    "export": "gym-text export --data runs/data/rows --file openai.jsonl",
     "completion": "gym-text completion bash",
 }
 """What stands below the options of each command. It works as it is printed, once what it names is there."""
@@ -100,7 +100,7 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(
-        "write episodes as a table, or training data for OpenAI (and submit it) and TRL",
+        "write training data for OpenAI (and submit it) or TRL",
         "gym_text_policies.data.export",
         "ExportConfig",
     ),

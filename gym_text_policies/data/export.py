@@ -1,12 +1,11 @@
-"""`export`: training data for OpenAI, with an upload, and for TRL; tokens of episodes for other trainers; episodes as tables."""
+"""`export`: training data for OpenAI, with an upload, and for TRL."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,37 +15,27 @@ from gym_text_policies.data.calls import as_openai_reads, as_template_reads, sai
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import Row, answer_message
-from gym_text_policies.data.token_rows import token_rows, trl_lines
 from gym_text_policies.files.redaction import hide_keys
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
-from gym_text_policies.records import Episode, Message
-from gym_text_policies.store import EpisodeStore
+from gym_text_policies.records import Message
 
-Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet"]
-_TABLES = {"csv": write_csv, "parquet": write_parquet}
+Format = Literal["openai", "trl-sft", "trl-dpo"]
 _OVER = ("succeeded", "failed", "cancelled")
 SUFFIX = "gym-text"
 """Part of a fine-tuned model's name."""
 POLL, MOST_SECONDS = 30.0, 86_400.0
 """Seconds from one look at a job of OpenAI to the next, and most seconds to wait for its end. The job goes on after that."""
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write episodes as a table; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
+    """Write training data for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse answer of two episodes of a level); trl (tokens); csv and parquet (a table)."""
-    runs: tuple[str, ...] = ()
-    """Run folders, for trl, csv and parquet. Those for trl are of gym-text collect --options tokens=true; all episodes of one level
-    in them are a group."""
-    rows: Rows = "episodes"
-    """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
+    the worse answer of two episodes of a level)."""
     data: tuple[str, ...] = ("runs/data/rows",)
-    """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
+    """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     file: str | None = None
     """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
@@ -55,15 +44,6 @@ class ExportConfig:
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
-        check_choice("rows", self.rows, get_args(Rows))
-
-    def check(self) -> None:
-        """Raise `UsageError` unless the settings fit together."""
-        if (self.format in _CHATS) == bool(self.runs):
-            raise UsageError(
-                f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
-                f"formats; got runs={self.runs!r}."
-            )
         if self.submit_to and self.format != "openai":
             raise UsageError(f"submit_to: expected it together with format openai; got format={self.format!r}.")
 
@@ -123,34 +103,8 @@ def preference_lines(rows: Sequence[Row]) -> list[str]:
     return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows)]
 
 
-_CHATS = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
-"""Formats that are made of datasets: what makes their lines, and what a line is."""
-
-
-def _episodes(config: ExportConfig) -> Iterator[Episode]:
-    """Yield the episodes of the run folders, each once. Of an episode that is in several folders the last record counts."""
-    for folder in config.runs:
-        if not (Path(folder) / EpisodeStore.file_name).is_file():
-            raise UsageError(f"runs: expected run folders with episodes; {folder} has none.")
-    stores = [EpisodeStore(folder) for folder in dict.fromkeys(config.runs)]
-    repeated = 0
-    for number, store in enumerate(stores, 1):
-        for episode in store:
-            if any(later.has(episode.key) for later in stores[number:]):
-                repeated += 1
-            else:
-                yield episode
-    if repeated:
-        _logger.warning("runs: %d episodes are in a later folder, too; they are written once, with the later record.", repeated)
-
-
-def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
-    """Return the lines for the episodes of run folders, and what they contain; episodes with an error are left out."""
-    played = [episode for episode in _episodes(config) if episode.error is None]
-    rows = token_rows(played)
-    if not rows:
-        raise UsageError(f"runs: expected run folders with episodes; got none in {', '.join(config.runs)}.")
-    return trl_lines(rows), f"{len(rows)} sequences of {len(played)} episodes"
+_LINES = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
+"""By the format what makes its lines, and what a line is."""
 
 
 def submit(file: str | Path, model: str) -> str:
@@ -183,22 +137,13 @@ def submit(file: str | Path, model: str) -> str:
 
 def run(config: ExportConfig) -> str:
     """Write the file, submit it if the settings say so, and return the result in one line."""
-    config.check()
-    is_table = config.format in _TABLES
-    default = f"{config.rows}.{config.format}" if is_table else f"{config.format}.jsonl"
-    path = Path(config.file or f"runs/data/{default}")
+    path = Path(config.file or f"runs/data/{config.format}.jsonl")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
+    lines_of, unit = _LINES[config.format]
+    lines = lines_of([row for source in config.data for row in read_rows(source)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    if is_table:
-        return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
-    if config.format in _CHATS:
-        lines_of, unit = _CHATS[config.format]
-        lines = lines_of([row for source in config.data for row in read_rows(source)])
-        what = f"{len(lines)} {unit}"
-    else:
-        lines, what = _token_lines(config)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
-        return f"{what}: {path}"
+        return f"{len(lines)} {unit}: {path}"
     return f"The tuned model: openai:{submit(path, config.submit_to)}"

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import runpy
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from libraries.trl_trainers import (
     weights,
     with_markers,
 )
+from transformers import AutoTokenizer
 from trl import GRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker
 
@@ -296,3 +299,35 @@ def test_the_class_travels_to_the_process_of_trls_async_trainer_and_an_episode_t
     for _ in range(2):
         assert two.get_reward() == 0.0
     assert caplog.text.count("an episode was not over when its reward was asked for, after 1 steps") == 1
+
+
+def test_the_script_of_the_docs_learns_the_experts_calls_and_then_by_tools(tiny_model, tmp_path, monkeypatch):
+    sizes = {"expert-levels": 2, "steps": 2, "levels": 2, "group": 2, "episodes-per-pass": 2, "max-episode-steps": 2, "rank": 2}
+    options = {"model": tiny_model, "folder": tmp_path / "tools", "max-completion-length": 24} | sizes
+    monkeypatch.setattr(sys, "argv", ["trl_tools.py", *(f"--{name}={value}" for name, value in options.items())])
+    script = runpy.run_path("docs/trl_tools.py", run_name="__main__")
+    logged = [entry for entry in json.loads((tmp_path / "tools/metrics.json").read_text()) if "success" in entry]
+    assert len(logged) == 2
+    for name in ("start", "model"):
+        assert settings_of(str(tmp_path / "tools" / name)) == {
+            "strategy": "tool_short",
+            "history": "all",
+            "mode": "tool",
+            "own_words": True,
+            "with_reward": False,
+        }
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tools/start")
+    environment, levels = trl_environment(**script["LEVELS"]), trl_dataset(fold="train", seeds=[7], **script["LEVELS"])
+    (chat,) = script["expert_chats"](environment, levels)
+    assert chat["messages"][-1]["content"].endswith("The game is over: you have done the task.")
+    (cut,) = script["expert_chats"](
+        trl_environment(f"{script['LEVELS']['environment']}&max_episode_steps=2", strategy="tool_short"), levels
+    )
+    assert cut["messages"][:-1] == chat["messages"][:5] and len(chat["messages"]) > 6, "no call follows the end"
+    assert cut["messages"][-1]["content"].endswith("The game is over: you have not done the task.")
+    game = environment()
+    messages = [levels[0]["prompt"][0], {**levels[0]["prompt"][1], "content": game.reset(**levels[0])}]
+    asked = tokenizer.apply_chat_template(messages, tools=[game.act], add_generation_prompt=True, tokenize=False)
+    learnt = tokenizer.apply_chat_template(chat["messages"][:3], tools=chat["tools"], tokenize=False)
+    action = chat["messages"][2]["tool_calls"][0]["function"]["arguments"]["action"]
+    assert learnt == f'{asked}<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call><|im_end|>\n'

@@ -1,20 +1,14 @@
-"""Rows and tokens of `gym-text export` in TRL's trainers and collators."""
+"""Rows of `gym-text export` in TRL's trainers."""
 
 import json
 
-import numpy as np
 import pytest
 from datasets import load_dataset
 from libraries.trl_trainers import GOTO, TEMPLATES, load, with_markers
-from transformers import AutoTokenizer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
-from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollout
-from trl.experimental.async_grpo.packing import TreeRow
-from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.backends.local.rendering import format_of
-from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.bridges.trl import trl_environment, trl_record
 from gym_text_policies.data.dataset import read_rows
@@ -31,19 +25,6 @@ def path_to(tree, node):
     while node >= 0:
         tokens, node = [tree.tokens[node], *tokens], tree.parents[node]
     return tokens
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    root = tmp_path_factory.mktemp("exported")
-    for seed in ("0", "1"):
-        command = ["collect", "--environments", GOTO, "--episodes", "2", "--folder", str(root / seed)]
-        own = ["--model", "adapters/babyai-sft", "--threshold", "0"]
-        own += ["--options", "mode=text", "temperature=1", "tokens=true", f"seed={seed}"]
-        assert cli.main([*command, *own]) == 0
-    folders = [str(root / "0"), str(root / "1")]
-    assert cli.main(["export", "--format", "trl", "--runs", *folders, "--file", str(root / "trl.jsonl")]) == 0
-    return root / "trl.jsonl"
 
 
 def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_trainer(tiny_model, tmp_path):
@@ -129,36 +110,6 @@ def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_bett
         for kind in ("chosen", "rejected"):
             assert tokenizer.decode(row[f"{kind}_ids"]) == f"{pair[kind][0]['content']}<|im_end|>\n"
     trainer.train()
-
-
-def test_trls_collator_of_supervised_data_keeps_the_mask(exported):
-    lines = [json.loads(line) for line in exported.read_text().splitlines()]
-    data = load_dataset("json", data_files=str(exported), split="train")
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
-    batch = DataCollatorForLanguageModeling(tokenizer.pad_token_id)([data[place] for place in range(len(data))])
-    for line, ids, labels in zip(lines, batch["input_ids"], batch["labels"], strict=True):
-        size = len(line["input_ids"])
-        assert ids[:size].tolist() == line["input_ids"]
-        assert labels[labels != -100].tolist() == [
-            token for token, said in zip(line["completion_ids"], line["env_mask"], strict=True) if said
-        ]
-
-
-def test_trls_collator_of_rollouts_reads_tokens_log_probabilities_and_advantages(exported):
-    samples = list(load_dataset("json", data_files=str(exported), split="train").with_format("numpy"))
-    row = TreeRow()
-    for sample in samples:
-        row.add(sample)
-    collator = DataCollatorForRollout(0)
-    batch = collator([[row]])
-    said = [sample["input_ids"][sample["completion_mask"] == 1] for sample in samples]
-    labels = batch["shift_labels"][0][batch["token_index"][0]]
-    assert labels.tolist() == np.concatenate(said).tolist()
-    played = np.concatenate([sample["old_log_probs"][sample["completion_mask"] == 1] for sample in samples])
-    np.testing.assert_allclose(batch["old_log_probs"][0].numpy(), played, rtol=1e-6)
-    advantages = np.concatenate([np.full(len(own), sample["advantage"]) for own, sample in zip(said, samples, strict=True)])
-    np.testing.assert_allclose(batch["advantages"][0].numpy(), advantages, rtol=1e-6)
-    assert collator.groups_trained == {0, 1}
 
 
 def test_a_model_that_has_learnt_from_rows_is_measured_with_their_prompts(tiny_model, tmp_path):

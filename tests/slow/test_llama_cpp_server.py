@@ -24,7 +24,7 @@ from gym_text_policies.backends.local.rendering import calls_of, rendered
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.bridges.trl_rollout import token_rows
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts.tools import argument_schema, call_of, called_action, tool_function
 
@@ -78,8 +78,8 @@ def test_an_episodes_tokens_have_the_probabilities_of_this_process(llama, backen
     env = gym.make("BabyAIText-v0", task="goto", expert="off", max_episode_steps=3)
     policy = LLMPolicy(backend, text_spec(env), mode="text", **policy_settings, **settings)
     (episode,) = rollout(lambda: env, policy, [0])
-    (row,) = token_rows([Episode.from_json(json.loads(json.dumps(episode.to_json())))])
-    assert row.decisions == 3
+    (row,) = token_rows(Episode.from_json(json.loads(json.dumps(episode.to_json()))))
+    assert len(episode.steps) == 3
     model = AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     with torch.no_grad():

@@ -1,6 +1,5 @@
 """Token-exact episodes: what was read and said at play, with the probabilities of a plain forward pass."""
 
-import dataclasses
 import itertools
 import json
 
@@ -13,7 +12,7 @@ from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, load_policy, rollout
 from gym_text_policies.backends.local.tokens import continued_tokens, format_of, prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.bridges.trl_rollout import token_rows
 from gym_text_policies.policy import text_spec
 
 TEMPERATURE = 1.5
@@ -52,18 +51,17 @@ def plain_log_probs(model, row, temperature):
 )
 def test_an_episode_is_one_sequence_whose_mask_marks_what_the_model_said(small_model, backend, settings, temperature):
     model, tokenizer = small_model
-    rows = token_rows(play(backend, **settings))
-    assert len(rows) == 2 and all(row.last and row.decisions == 4 for row in rows)
-    for row in rows:
-        said = [step.decision.tokens.said for step in row.episode.steps]
+    for episode in play(backend, **settings):
+        (row,) = token_rows(episode)
+        said = [step.decision.tokens.said for step in episode.steps]
         assert [token for token, own in zip(row.completion, row.mask, strict=True) if own] == [*itertools.chain(*said)]
         mask = torch.tensor(row.mask, dtype=torch.bool)
         played = torch.tensor(row.log_probs)
         torch.testing.assert_close(played[mask], plain_log_probs(model, row, temperature)[mask], atol=1e-4, rtol=1e-4)
         assert not played[~mask].any()
         read = tokenizer.decode([token for token, own in zip(row.completion, row.mask, strict=True) if not own])
-        observations = [step.observation["text"] for step in row.episode.steps[1:]]
-        assert all(text in read for text in observations) and read.count("<|im_start|>assistant") == 3
+        observations = [step.observation["text"] for step in episode.steps[1:]]
+        assert len(said) == 4 and all(text in read for text in observations) and read.count("<|im_start|>assistant") == 3
 
 
 def test_keeping_tokens_changes_no_answer(backend):
@@ -77,7 +75,7 @@ def test_keeping_tokens_changes_no_answer(backend):
 
 def test_a_retry_goes_on_from_the_tokens_of_the_answer(small_model, backend):
     (episode,) = play(backend, seeds=[0], mode="text", temperature=1.0, on_invalid="retry")
-    rows = token_rows([episode])
+    rows = token_rows(episode)
     assert len(rows) == 4  # no later prompt shows what was asked again
     for row, step in zip(rows, episode.steps, strict=True):
         assert step.decision.retries == 3
@@ -86,9 +84,9 @@ def test_a_retry_goes_on_from_the_tokens_of_the_answer(small_model, backend):
 
 
 def test_a_window_of_history_gives_a_sequence_for_each_decision(backend):
-    rows = token_rows(play(backend, seeds=[0], mode="text", history=1))
-    assert [row.decisions for row in rows] == [2, 1, 1] and [row.last for row in rows] == [False, False, True]
-    assert all(set(row.mask) == {1} for row in rows[1:])
+    (episode,) = play(backend, seeds=[0], mode="text", history=1)
+    rows = token_rows(episode)
+    assert len(rows) == 3 and all(set(row.mask) == {1} for row in rows[1:])
 
 
 @pytest.mark.parametrize("think", [False, True])
@@ -97,8 +95,8 @@ def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each
     model, tokenizer = small_model[0], thinking(small_model[1], keeps, opens="true")
     asked = {"think": think, "think_tokens": 6, "history_thoughts": "all", "temperature": TEMPERATURE}
     (episode,) = play(TransformersBackend(model, tokenizer, "small"), seeds=[0], mode="text", **asked)
-    rows = token_rows([episode])
-    assert [row.decisions for row in rows] == ([4] if keeps == "true" else [1, 1, 1, 1])
+    rows = token_rows(episode)
+    assert len(rows) == (1 if keeps == "true" else 4)
     decisions = [step.decision for step in episode.steps]
     assert any(decision.reasoning for decision in decisions) == think
     answer_start = format_of(tokenizer).answer_start(think)
@@ -109,20 +107,6 @@ def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each
         torch.testing.assert_close(played[mask], plain_log_probs(model, row, TEMPERATURE)[mask], atol=1e-4, rtol=1e-4)
         unlearnt = tokenizer.decode([token for token, own in zip(row.completion, row.mask, strict=True) if not own])
         assert ("</think>" in unlearnt) >= think, "what closes a thought that was cut is not the model's"
-
-
-def test_groups_are_levels_with_their_step_limit(backend):
-    episodes = play(backend, seeds=(5, 6), mode="choose", temperature=1.0)
-    other = {**episodes[0].environment, "wrappers": [["GoldAction", {}]]}
-    again = [dataclasses.replace(episodes[0], environment=record) for record in (other, {**other, "max_episode_steps": 9})]
-    rows = token_rows([*episodes, *again])
-    assert [row.group for row in rows].count(rows[0].group) == 2 and rows[2].member == 1
-    assert rows[3].member == 0, "an episode of a longer limit is in another group"
-
-
-def test_episodes_without_tokens_are_refused(backend):
-    with pytest.raises(UsageError, match="tokens=True"):
-        token_rows(play(backend, mode="text", tokens=False))
 
 
 def test_a_model_that_says_no_tokens_is_refused():
