@@ -14,13 +14,12 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.adapters import warn_without_record
 from gym_text_policies.backends.threads import settle_threads
-from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policies.lookahead import LookAhead
-from gym_text_policies.policies.mixed import MixedPolicy
+from gym_text_policies.policies.mixed import ActionRate, MixedPolicy
 from gym_text_policies.policies.parametric import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
 from gym_text_policies.policies.tree_search import SearchSettings
@@ -129,7 +128,7 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
         return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env, deterministic=not drawn, seed=seed if drawn else 0)
     if config.model.endswith(".json"):
         return load_searched(config.model, env)
-    return load_own(config.model, env, seed, config.deterministic)
+    return load_own(config.model, env, seed)
 
 
 def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, when_asked: bool) -> Policy:

@@ -18,9 +18,6 @@ from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
 """Keys of a language model's configuration: its names, and what identifies its weights."""
-STEP = "step_number"
-"""Key of an observation with the number of steps before it, if a wrapper adds this key."""
-
 _WITHOUT_EFFECT = ("HumanRendering",)
 """Wrappers that change nothing in an episode. The episode's key does not depend on them."""
 
@@ -75,10 +72,9 @@ class Policy(ABC):
         return self.spec.encode(self.decide([turn])[0].action, dict(obs))
 
     def _own_turn(self, obs: Mapping[str, Any], step: int | None = None) -> Turn:
-        """Return a turn outside `rollout`. Its step number is the observation's, else `step`, else the number of turns so far."""
+        """Return a turn outside `rollout`. Its step number is `step`, else the number of turns so far."""
         number = next(self._own_turns)
-        step = int(obs.get(STEP, number if step is None else step))
-        return Turn(obs, np.random.default_rng([self.seed, number]), step=step)
+        return Turn(obs, np.random.default_rng([self.seed, number]), step=number if step is None else step)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False

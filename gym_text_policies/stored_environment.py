@@ -19,7 +19,7 @@ _MOST = 2000
 """Most characters of all arguments together."""
 _FREE_KWARGS = ("expert", "render_mode")
 """Keyword arguments that do not change the game. Records have no render mode."""
-_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
+_POLICY_WRAPPERS = ("Forks", "GoldAction", "History")
 """Wrappers that policies put on. They do not change the game."""
 
 

@@ -17,7 +17,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
-from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
+from gym_text_policies.policies.labels import beside_player, thinking
 from gym_text_policies.policies.setting_checks import check_settings
 from gym_text_policies.policies.tree_search import OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
@@ -78,8 +78,7 @@ class PolicyConfig(PromptOptions):
     own_words: bool | None = None
     """Whether the history shows the model's own answers, not only its actions."""
     deterministic: bool | None = None
-    """Whether sb3:FILE, or an object of your own with predict, plays its most probable action (the default) or draws an action. For
-    a language model set temperature instead."""
+    """Whether sb3:FILE plays its most probable action (the default) or draws an action. For a language model set temperature."""
     max_tokens: int | None = None
     """Most tokens of an answer in words. The default is 16, 60 in json, 200 for a strategy that thinks, and more if a valid action
     is longer. An answer that was cut counts only if it is the whole name of an action."""
@@ -95,8 +94,6 @@ class PolicyConfig(PromptOptions):
     """Tokens are drawn among those with at least this share of the most probable token's probability."""
     pictures: bool | None = None
     """Whether a language model behind openai: or ollama: also sees the environment's picture of each step."""
-    picture_size: int | None = None
-    """Pixels of the longest side to which larger pictures are reduced; by default they stay as they are rendered."""
     probabilities: bool | None = None
     """Whether each decision in choose says how probable the actions are (the default). If not, a model in this process looks
     for the most probable action alone where there are many: the same one, in less time. For temperature 0."""
@@ -178,7 +175,7 @@ class PolicyConfig(PromptOptions):
         parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" * bool(self.pictures))
         how = "".join(f", {part}" for part in parts if part and self.asks_model)
         drawn = ", drawn" if self.deterministic is False else ""
-        return f"{name}{how}{drawn}{every}{looking_ahead(self.settings)}{mixture(self.given)}"
+        return f"{name}{how}{drawn}{every}{beside_player(self.settings)}"
 
     @property
     def asks_model(self) -> bool:
@@ -200,18 +197,15 @@ class PolicyConfig(PromptOptions):
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
         options = set() if self.asks_model else self.options.keys()
-        searching, method = self.given.keys() & set(OF_SEARCH), self.lookahead
-        if searching and method is None:
-            raise UsageError(f"{', '.join(sorted(searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
-        if method == "best_of_n" and (others := sorted(searching & set(OF_PUCT))):
-            raise UsageError(f"{', '.join(others)}: expected with lookahead='puct' alone; got lookahead={method!r}.")
-        if method == "best_of_n" and self.temperature:
-            raise UsageError(
-                f"temperature: expected 0 with lookahead={method!r}, which plays the best action; got {self.temperature!r}. "
-                "prior_temperature changes the probabilities that lead it."
-            )
-        if unused := sorted((self.given.keys() | options) - self._taken):
-            raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
+        unused = (self.given.keys() | options) - self._taken
+        of_search = unused & set(OF_SEARCH[1:])
+        if self.lookahead == "best_of_n" and self.temperature:
+            of_search.add("temperature")
+        if of_search and "lookahead" not in unused:
+            names = ", ".join(sorted(of_search))
+            raise UsageError(f"{names}: expected with lookahead alone, such as 'puct'; got lookahead={self.lookahead!r}.")
+        if unused:
+            raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(sorted(unused))}.")
 
     @property
     def _taken(self) -> set[str]:
@@ -221,8 +215,7 @@ class PolicyConfig(PromptOptions):
             return set(SETTINGS) - {"deterministic", *useless}
         if self.model == "random":
             return {*_OF_ANY, *OF_SEARCH}.difference(useless)
-        predicts = self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
-        return {*_OF_ANY, *(("deterministic",) if predicts else ())}
+        return {*_OF_ANY, *(("deterministic",) if self.model.startswith("sb3:") else ())}
 
     def to_json(self) -> dict[str, Any]:
         """Return the description as plain JSON data, without the settings that were not given."""

@@ -6,25 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def mixture(settings: Mapping[str, Any]) -> str:
-    """Return the part of a policy's name that says how many actions are the expert's or random; empty if none are."""
-    shown = (("expert_share", "expert's share"), ("noise", "noise"))
-    shares = [(text, settings.get(name)) for name, text in shown]
-    return "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
+def beside_player(settings: Mapping[str, Any]) -> str:
+    """Return the part of a policy's name that says that it looks ahead, and how many actions are the expert's or random.
 
-
-def looking_ahead(settings: Mapping[str, Any]) -> str:
-    """Return the part of a policy's name that says that it looks ahead; empty if it does not.
-
-    >>> looking_ahead({"lookahead": "puct", "simulations": 32}), looking_ahead({})
-    (', looks ahead: 32 simulations', '')
+    >>> beside_player({"lookahead": "puct", "simulations": 32, "noise": 0.1}), beside_player({})
+    (', looks ahead: 32 simulations, noise 0.1', '')
     """
-    method = settings.get("lookahead")
-    if method is None:
-        return ""
-    how = "" if method == "puct" else f" by {method}"
-    copies = f" in {worlds} copies that agree with what was seen" if (worlds := settings.get("worlds")) else ""
-    return f", looks ahead{how}: {settings.get('simulations')} simulations{copies}"
+    parts = ""
+    if method := settings.get("lookahead"):
+        how = "" if method == "puct" else f" by {method}"
+        copies = f" in {worlds} copies that agree with what was seen" if (worlds := settings.get("worlds")) else ""
+        parts = f", looks ahead{how}: {settings.get('simulations')} simulations{copies}"
+    shares = [(text, settings.get(name)) for name, text in (("expert_share", "expert's share"), ("noise", "noise"))]
+    return parts + "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
 
 
 def thinking(settings: Mapping[str, Any]) -> str:

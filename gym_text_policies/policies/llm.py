@@ -11,7 +11,7 @@ import numpy as np
 
 from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
-from gym_text.wrappers import History
+from gym_text.wrappers import History, Picture
 from gym_text_policies.answers import reply_to, why_unusable
 from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
@@ -19,7 +19,7 @@ from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import FewShot
 from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
 from gym_text_policies.policies.question import Question, Thinking
-from gym_text_policies.policies.seen_pictures import Pictures
+from gym_text_policies.policies.seen_pictures import EXAMPLE, check_pictures, seen_picture
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
@@ -107,7 +107,9 @@ class LLMPolicy(Policy):
                 f"mode={self._mode!r}, temperature={self._temperature}."
             )
         self._thinking = Thinking.of(given, self._prompt)
-        self._pictures = Pictures.of(given, backend)
+        self._pictures = bool(given.get("pictures"))
+        if self._pictures:
+            check_pictures(given, backend)
 
     @property
     def remote(self) -> bool:
@@ -131,21 +133,23 @@ class LLMPolicy(Policy):
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
             **({} if self._probabilities else {"probabilities": False}),
             **self._thinking.config,
-            **self._pictures.config,
+            **({"pictures": True} if self._pictures else {}),
             "seed": self.seed,
         }
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the wrappers `History` and `Picture`, if the model sees a history and pictures."""
         depth = None if self._history == "all" else self._history
-        return self._pictures.wrap(env if depth == 0 else History(env, depth, whole=self._mode == "tool"))
+        env = env if depth == 0 else History(env, depth, whole=self._mode == "tool")
+        return Picture(env) if self._pictures else env
 
     def check(self) -> None:
         """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
         form = "by a call of the tool act" if self._mode == "tool" else "in the form that is asked for"
         messages: list[Message] = [{"role": "user", "content": f"Answer yes or no, {form}."}]
-        request = self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose")
-        self._backend.check(dataclasses.replace(request, picture=self._pictures.example))
+        request = self._request(messages, ("yes", "no"), np.random.default_rng(0), choose=self._mode == "choose")
+        picture = seen_picture(EXAMPLE).png if self._pictures else None
+        self._backend.check(dataclasses.replace(request, picture=picture))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the model about all turns together, and again about those whose answers cannot be used."""
@@ -155,7 +159,8 @@ class LLMPolicy(Policy):
         return [question.decision() for question in questions]
 
     def _question(self, turn: Turn) -> Question:
-        for key in () if self._history == 0 else ("history", "earlier") if self._mode == "tool" else ("history",):
+        needed = () if self._history == 0 else ("history", "earlier") if self._mode == "tool" else ("history",)
+        for key in (*needed, *(["picture"] * self._pictures)):
             if key not in turn.obs:
                 raise UsageError(f"obs: expected the key {key!r}; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
@@ -164,7 +169,7 @@ class LLMPolicy(Policy):
         calls = self._mode == "tool"
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
         question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._thinking.history != "none")
-        question.picture = self._pictures.seen(turn.obs)
+        question.picture = seen_picture(turn.obs["picture"]) if self._pictures else None
         if self._tokens and turn.last and turn.last.tokens and (turn.last.valid or not calls):  # another call stands in its place
             before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
             said_since = [message for message in messages[before:] if message["role"] == "assistant"]
@@ -176,8 +181,8 @@ class LLMPolicy(Policy):
         """Ask all questions in one call."""
         requests = []
         for question in questions:
-            seed = self._seed(question.turn.rng, choose=choose)
-            request = self._request(question.messages, question.names, seed, question.turn.episode, choose=choose)
+            turn = question.turn
+            request = self._request(question.messages, question.names, turn.rng, turn.episode, choose=choose)
             if choose and question.answers and question.answers[-1].reasoning is not None:
                 request = dataclasses.replace(request, think=False)  # it has thought before it answered in words
             picture = question.picture.png if question.picture else None
@@ -190,23 +195,14 @@ class LLMPolicy(Policy):
                 )
             question.answers.append(thought_apart(answer, question.names))
 
-    def _seed(self, rng: np.random.Generator, *, choose: bool) -> int | None:
-        """Return the seed of an answer's draws; None if nothing is drawn."""
-        if not self._draws(choose=choose):
-            return None
-        if choose:
-            (rng,) = rng.spawn(1)  # what is drawn for the thought does not change the draw of the action
-        return int(rng.integers(2**31))
-
-    def _draws(self, *, choose: bool) -> bool:
-        """Return whether tokens are drawn: those of an answer in words, or of a thought before a choice."""
-        return self._temperature > 0 and (not choose or self._thinking.is_asked)
-
     def _request(
-        self, messages: Sequence[Message], names: tuple[str, ...], seed: int | None, episode: str = "", *, choose: bool
+        self, messages: Sequence[Message], names: tuple[str, ...], rng: np.random.Generator, episode: str = "", *, choose: bool
     ) -> Request:
-        """Return a request with this policy's settings; the seed is used if the answer is drawn."""
-        drawn = self._draws(choose=choose)
+        """Return a request with this policy's settings. If tokens are drawn, of words or of a thought, `rng` seeds the draws."""
+        drawn = self._temperature > 0 and (not choose or self._thinking.is_asked)
+        if drawn and choose:
+            (rng,) = rng.spawn(1)  # what is drawn for the thought does not change the draw of the action
+        longest = 0 if choose else max(map(self._backend.count, names), default=0)
         schemas = {"json": self._prompt.schema, "tool": argument_schema}
         return Request(
             tuple(messages),
@@ -214,17 +210,12 @@ class LLMPolicy(Policy):
             probabilities=self._probabilities,
             schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,
             tool=tool_function(self.spec) if self._mode == "tool" else None,
-            max_tokens=self._max_tokens or self._enough_tokens(names, choose=choose),
+            max_tokens=self._max_tokens or self._least_tokens + max(0, longest + 1 - _SHORT),  # room for any valid name
             temperature=self._temperature if drawn else 0.0,
-            seed=seed if drawn else None,
+            seed=int(rng.integers(2**31)) if drawn else None,
             episode=episode,
             **self._thinking.request,
         )
-
-    def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
-        """Return the default of `max_tokens`, with which an answer has room for any valid name."""
-        longest = 0 if choose else max(map(self._backend.count, names), default=0)
-        return self._least_tokens + max(0, longest + 1 - _SHORT)
 
     def _let_choose(self, questions: Sequence[Question]) -> None:
         if self._thinks:

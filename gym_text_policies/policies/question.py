@@ -9,7 +9,7 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.answers import Reason
 from gym_text_policies.backends.base import Answer, spent
-from gym_text_policies.policies.seen_pictures import Seen
+from gym_text_policies.policies.seen_pictures import SeenPicture
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn
@@ -35,7 +35,7 @@ class Question:
     """Whether later messages of the chat keep the thoughts of earlier ones."""
     read: tuple[int, ...] = ()
     """The tokens of the chat up to the end of the model's last message, if they are kept."""
-    picture: Seen | None = None
+    picture: SeenPicture | None = None
     """The picture that stands in the last message."""
 
     @property

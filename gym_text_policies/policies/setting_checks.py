@@ -13,30 +13,15 @@ _CHOICES = {
     "history_thoughts": ("none", "last", "all"),
     "lookahead": METHODS,
 }
-_WHOLE = {
-    "max_tokens": (1, 100_000),
-    "think_tokens": (0, 1_000_000),
-    "top_k": (1, 1_000_000),
-    "picture_size": (16, 10_000),
-    "shots": (1, 1000),
-    "action_rate": (1, 1_000_000),
-    "seed": (0, 2**31 - 1),
-    "history": (0, 1_000_000),
-    "simulations": (1, 1_000_000),
-    "worlds": (1, 10_000),
-}
-"""Least and greatest value of settings that are whole numbers."""
-_GREATEST = {
-    "temperature": 100,
-    "exploration": 1000,
-    "prior_temperature": 100,
-    "uniform_share": 1,
-    "top_p": 1,
-    "min_p": 1,
-    "noise": 1,
-    "expert_share": 1,
-}
+_LEAST = {"think_tokens": 0, "seed": 0, "history": 0} | dict.fromkeys(
+    ("max_tokens", "top_k", "shots", "action_rate", "simulations", "worlds"), 1
+)
+"""Least value of settings that are whole numbers."""
+_GREATEST = {"temperature": 100, "exploration": 1000, "prior_temperature": 100} | dict.fromkeys(
+    ("uniform_share", "top_p", "min_p", "noise", "expert_share"), 1
+)
 """Greatest value of settings that are numbers from 0 on."""
+_ABOVE_0 = ("prior_temperature", "top_p")
 
 
 def check_settings(config: Any) -> None:
@@ -52,19 +37,16 @@ def check_settings(config: Any) -> None:
         raise UsageError(f"model: expected a model's name; got {config.model!r}.")
     check_characters("model", config.model)
     given = {name: value for name, value in vars(config).items() if value is not None}
-    for name, choices in _CHOICES.items():
-        if name in given:
-            check_choice(name, given[name], choices)
-    for name, (least, most) in _WHOLE.items():
-        if name in given and not (name == "history" and given[name] == "all"):
-            check_int(name, given[name], least, most)
-    for name, greatest in _GREATEST.items():
-        value = given.get(name, 0)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= greatest:
-            raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
-    if given.get("prior_temperature") == 0:
-        raise UsageError("prior_temperature: expected a number above 0; got 0.")
-    if given.get("top_p") == 0:
-        raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
+    for name in _CHOICES.keys() & given.keys():
+        check_choice(name, given[name], _CHOICES[name])
+    for name in _LEAST.keys() & given.keys():
+        if (name, given[name]) != ("history", "all"):
+            check_int(name, given[name], _LEAST[name], 2**31 - 1)
+    for name in _GREATEST.keys() & given.keys():
+        value, greatest = given[name], _GREATEST[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= greatest or (value == 0 and name in _ABOVE_0):
+            least = "above 0, up to" if name in _ABOVE_0 else "from 0 to"
+            raise UsageError(f"{name}: expected a number {least} {greatest}; got {value!r}.")
     if not isinstance(config.think, bool | str | None) or config.think == "":
         raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {config.think!r}.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_
 from gym_text.spaces import ActionNames
 from gym_text.wrappers import EncodeText, History
 from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTHS
-from gym_text_policies.policies.user_policies import drawing_from
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
+
+_one_at_a_time = threading.RLock()
 
 
 class StableBaselinesPolicy(Policy):
@@ -43,14 +46,13 @@ class StableBaselinesPolicy(Policy):
 
     Raises:
         UsageError: If the file cannot be read, or the model was trained on other observations or actions.
-        MissingDependencyError: If stable-baselines3 is not installed, or sb3-contrib for a model of its own.
+        MissingDependencyError: If stable-baselines3 or sb3-contrib is not installed.
     """
 
     def __init__(self, path: str | Path, env: gym.Env[Any, Any], *, deterministic: bool = True, seed: int = 0) -> None:
         super().__init__(text_spec(env), seed=seed)
         self._deterministic = deterministic
-        self._file = hashlib.sha256(_bytes(path)).hexdigest()[:16]
-        self._model = _load(path)
+        self._model, self._file = _load(path)
         self._actions = self.spec
         if self.spec.encoding == "text" and self.spec.lists_actions and isinstance(self._model.action_space, spaces.Discrete):
             self._actions = dataclasses.replace(self.spec, encoding="index")
@@ -84,7 +86,7 @@ class StableBaselinesPolicy(Policy):
     def _action(self, turn: Turn) -> str:
         obs = turn.obs
         masks = {"action_masks": self._mask(obs)} if self._masks else {}
-        draws = contextlib.nullcontext() if self._deterministic else drawing_from(turn.rng, self._model.action_space)
+        draws = contextlib.nullcontext() if self._deterministic else _drawing_from(turn.rng, self._model.action_space)
         with draws:
             action, _ = self._model.predict(self._encode(dict(obs)), deterministic=self._deterministic, **masks)
         try:
@@ -98,41 +100,50 @@ class StableBaselinesPolicy(Policy):
         return np.arange(count) < (len(obs["valid_actions"]) if self._actions.encoding == "index" else count)
 
 
-def _bytes(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"sb3:{path}: expected a file that stable-baselines3's model.save wrote; {error}.") from error
+@contextlib.contextmanager
+def _drawing_from(rng: np.random.Generator, space: spaces.Space[Any]) -> Iterator[None]:
+    """Seed the global random generators and a space from `rng` while the block runs, so that its draws depend on `rng` alone."""
+    import torch
+
+    seed = int(rng.integers(2**32))
+    with _one_at_a_time, torch.random.fork_rng([]):
+        python, numpy = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed)
+        space.seed(seed)
+        torch.default_generator.manual_seed(seed)  # the model is on the CPU
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
-def _load(path: str | Path) -> Any:
-    """Return the model; the class of its policy says which algorithm saved it."""
+def _load(path: str | Path) -> tuple[Any, str]:
+    """Return the model and a hash of its file; the class of its policy says which algorithm saved it."""
     sb3 = import_extra("stable_baselines3", "sb3")
-    from stable_baselines3.common.policies import ActorCriticPolicy
+    contrib = import_extra("sb3_contrib", "sb3")
     from stable_baselines3.common.save_util import load_from_zip_file
 
     try:
+        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
         data, _, _ = load_from_zip_file(str(path), device="cpu")
-    except ModuleNotFoundError as error:
-        if error.name != "sb3_contrib":
-            raise
-        import_extra("sb3_contrib", "sb3")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"sb3:{path}: expected a file that stable-baselines3's model.save wrote; {error}.") from error
     data = data or {}
     policy = data.get("policy_class")
     names = [kind.__name__ for kind in policy.__mro__] if isinstance(policy, type) else []
-    if "MaskableActorCriticPolicy" in names:
-        algorithm = import_extra("sb3_contrib", "sb3").MaskablePPO
-    elif "RecurrentActorCriticPolicy" in names:
+    if "RecurrentActorCriticPolicy" in names:
         raise UsageError(f"sb3:{path}: expected a model without a state of its own; got one of RecurrentPPO. Take History instead.")
-    elif isinstance(policy, type) and issubclass(policy, ActorCriticPolicy):
+    if "MaskableActorCriticPolicy" in names:
+        algorithm = contrib.MaskablePPO
+    elif "ActorCriticPolicy" in names:
         algorithm = sb3.PPO if "clip_range" in data else sb3.A2C
     else:
         algorithm = next((getattr(sb3, name) for name in ("DQN", "SAC", "TD3") if f"{name}Policy" in names), None)
     if algorithm is None:
         raise UsageError(f"sb3:{path}: expected a PPO, A2C, DQN, SAC, TD3 or MaskablePPO; got a model with the policy {policy!r}.")
-    return algorithm.load(str(path), device="cpu")
+    return algorithm.load(str(path), device="cpu"), digest
 
 
 def _encoding(trained: spaces.Space[Any], env: gym.Env[Any, Any], path: str | Path) -> tuple[int, Callable[[Any], Any]]:

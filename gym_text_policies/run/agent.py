@@ -68,7 +68,6 @@ class Agent:
         self._pairs: list[tuple[str, str]] = []
         self._earlier: list[dict[str, Any]] = []
         self._turn = Turn({}, self._rngs(0))
-        self._last_action = ""
         self.decision: Decision | None = None
         """The last decision."""
 
@@ -79,7 +78,6 @@ class Agent:
             The model's answer (see `raw_answer`), and the environment's action.
         """
         obs = dict(obs)
-        obs.setdefault("last_action", self._last_action)
         if self._depth:
             first = 0 if self._depth == "all" else -self._depth
             obs.setdefault("history", tuple(self._pairs[first:]))
@@ -88,7 +86,6 @@ class Agent:
         self.decision = self.policy.decide([turn])[0]
         action = self.policy.spec.encode(self.decision.action, obs)
         self._turn = turn.after(self.decision)
-        self._last_action = self.decision.action
         if self._depth:
             self._pairs.append((obs["text"], self.decision.action))
             self._earlier.append({key: value for key, value in obs.items() if key not in ("history", "earlier")})

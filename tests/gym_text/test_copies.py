@@ -14,7 +14,6 @@ from gym_text.box2d import import_box2d
 from gym_text.copies import fork
 from gym_text.java import jvm
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
-from gym_text_policies.policies.action_rate import LastAction
 
 FEWER = {"ScienceWorldText-v0": (8, 2)}
 """Steps and places of ScienceWorld, where a step takes as long as a hundred of the others; they have 60 steps and four places."""
@@ -69,7 +68,7 @@ class Notes(gym.Wrapper):
 
 def wrapped(env):
     env = ExchangeNames(env, ("carrot", "red apple", "block of cheese", "red hot pepper"))
-    return Notes(RecordEpisodeStatistics(LastAction(History(History(env, None, whole=True), 5))))
+    return Notes(RecordEpisodeStatistics(History(History(env, None, whole=True), 5)))
 
 
 def test_a_fork_has_copies_of_all_wrappers(make):

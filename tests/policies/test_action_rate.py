@@ -1,9 +1,11 @@
 """A policy that is asked only every k-th step."""
 
 import gymnasium as gym
+import pytest
 
+from gym_text import UsageError
 from gym_text_policies import ScriptedBackend, load_policy, rollout
-from gym_text_policies.policies.action_rate import ActionRate
+from gym_text_policies.policies.mixed import ActionRate
 
 
 def test_between_questions_the_last_action_is_repeated(make):
@@ -27,15 +29,10 @@ def test_an_action_that_cannot_be_repeated_asks_the_model(make):
     assert len(asked) == 2
 
 
-def test_predict_asks_at_the_steps_of_each_episode_without_being_told_of_its_state(make):
-    env = make("BabyAIText-v0", max_episode_steps=4)
+def test_a_policy_that_repeats_actions_needs_a_loop_that_knows_them(make):
+    env = make("BabyAIText-v0")
     policy = ActionRate(load_policy("scripted:turn left|turn right", env), 3)
-    wrapped, played = policy.wrap(env), []
-    for seed in range(2):
-        (obs, _), over = wrapped.reset(seed=seed), False
-        while not over:
-            action, _ = policy.predict(obs)
-            played.append(int(action))
-            obs, _, terminated, truncated, _ = wrapped.step(action)
-            over = terminated or truncated
-    assert played == [0, 0, 0, 1] * 2
+    obs, _ = env.reset(seed=0)
+    policy(obs)
+    with pytest.raises(UsageError, match="action_rate: expected rollout or Agent"):
+        policy(obs)

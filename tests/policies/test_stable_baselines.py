@@ -11,7 +11,7 @@ from stable_baselines3 import DQN, PPO
 
 from gym_text import UsageError
 from gym_text.wrappers import EncodeText, History
-from gym_text_policies import as_policy, load_policy, rollout
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import make_environment
 from gym_text_policies.records import Turn
 
@@ -132,22 +132,3 @@ def test_drawn_play_has_the_frequencies_of_the_model(tmp_path):
         ]
     names = [action.name for action in policy.spec.actions]
     assert [counts[name] / 600 for name in names] == pytest.approx(expected.tolist(), abs=0.08)  # four standard errors
-
-
-def test_an_object_with_predict_draws_where_it_is_asked_to():
-    class Model:
-        def predict(self, obs, deterministic=False):
-            return (0 if deterministic else int(np.random.randint(6))), None
-
-    def played(**options):
-        policy = as_policy(Model(), goto(), name="model", **options)
-        return policy, [[step.decision.action for step in episode.steps] for episode in rollout(goto, policy, range(3), num_envs=1)]
-
-    usual, first = played()
-    drawing, drawn = played(deterministic=False)
-    assert {action for episode in first for action in episode} == {"turn left"}
-    assert drawn == played(deterministic=False)[1] != first and drawn != played(deterministic=False, seed=1)[1]
-    assert "deterministic" not in usual.config and drawing.config == {**usual.config, "deterministic": False}
-    assert played(deterministic=True)[0].config == usual.config
-    with pytest.raises(UsageError, match="deterministic: expected it for an object with stable-baselines3's predict alone"):
-        as_policy(lambda obs: 0, goto(), deterministic=False)

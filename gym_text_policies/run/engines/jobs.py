@@ -83,7 +83,7 @@ class EpisodeJob:
     def asks(self) -> str:
         """The settings on which the requests to the model's server depend, as a text."""
         thoughts, draws = ("think", "think_tokens", "history_thoughts"), ("temperature", "top_p", "top_k", "min_p")
-        noticed = ("mode", *thoughts, *draws, "max_tokens", "pictures", "picture_size")
+        noticed = ("mode", *thoughts, *draws, "max_tokens", "pictures")
         settings = {name: self.policy.settings.get(name) for name in noticed}
         return json.dumps([self.policy.model, dict(self.policy.options), settings], sort_keys=True, default=str)
 

@@ -110,20 +110,13 @@ def png(width, height):
     return buffer.getvalue()
 
 
-def test_size_and_detail_arrive_and_are_of_the_identity():
-    with served(picture_size=100, picture_detail="low") as (server, config):
+def test_the_detail_arrives_and_is_of_the_identity():
+    with served(picture_detail="low") as (server, config):
         (episode,) = played(config, BABYAI)
         seen = pictures_of(server)[1:]
-    frames = list(rendered(BABYAI, episode))
-    assert frames[0].shape == (344, 256, 3) and {(picture.shape, detail) for _, picture, detail in seen} == {((100, 74, 3), "low")}
-    assert [step.decision.picture for step in episode.steps] == [picture_digest(frame) for frame in frames]
-    assert {name: episode.policy[name] for name in ("pictures", "picture_size", "picture_detail")} == {
-        **{"pictures": True, "picture_size": 100, "picture_detail": "low"}
-    }
+    assert {detail for _, _, detail in seen} == {"low"}
+    assert {name: episode.policy[name] for name in ("pictures", "picture_detail")} == {"pictures": True, "picture_detail": "low"}
     assert ["Picture", {}] in episode.environment["wrappers"]
-    for name, value in (("picture_size", 8),):
-        with pytest.raises(UsageError, match=f"{name}: expected"):
-            PolicyConfig("openai:m", **{name: value})
     with pytest.raises(UsageError, match="picture_detail: expected"):
         load_backend("openai:m", picture_detail="much")
 
@@ -133,7 +126,6 @@ def test_size_and_detail_arrive_and_are_of_the_identity():
     [
         ("scripted:go", {}, "pictures: expected a model behind openai: or ollama:.*takes none"),
         ("openai:m", {"tokens": True}, "pictures: expected tokens=False"),
-        ("openai:m", {"pictures": False, "picture_size": 64}, "picture_size: expected pictures=True"),
         ("openai:m", {"mode": "choose"}, "pictures: expected mode 'text', 'json' or 'tool'; typed"),
         ("ollama:m", {"mode": "choose"}, "pictures: expected mode 'text'"),
     ],

@@ -86,7 +86,7 @@ def test_a_model_that_cannot_be_read_is_said_before_anything_is_played(tmp_path,
         assert len(store) == 0
 
 
-@pytest.mark.parametrize("setting", [{"think": False}, {"think_tokens": 8}, {"top_p": 0.9}, {"picture_size": 64}])
+@pytest.mark.parametrize("setting", [{"think": False}, {"think_tokens": 8}, {"top_p": 0.9}])
 def test_jobs_whose_requests_differ_are_checked_apart(setting):
     jobs = [EpisodeJob("BabyAIText-v0", {}, PolicyConfig.of("scripted:go", **more)) for more in ({}, setting, {"noise": 0.5})]
     assert jobs[0].asks != jobs[1].asks and jobs[0].asks == jobs[2].asks
