@@ -35,7 +35,7 @@ def rollout(
     twice as many with several workers: then no worker waits while the last episodes end. The process may have room for fewer
     (`TextEnv.most_at_once`). A model in this process is fastest with one worker and several environments. A model of a provider
     is fastest with many workers and one environment each, because a slow answer then delays only its episode. Neither number
-    changes an episode, except for the last digits of probabilities. `rollout_in_processes` uses several cores.
+    changes an episode, except for the last digits of probabilities. `ProcessEngine` uses several cores.
 
     An exception of an environment or a policy ends only the episode in which it was raised. The record of this episode has
     `error`, which names environment, seed and step, and `traceback` if the exception is not one of this package's. The environment

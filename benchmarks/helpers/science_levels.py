@@ -13,9 +13,9 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.records import Episode
 from gym_text_policies.report.bootstrap import DRAWS, percentiles
-from gym_text_policies.run.engines.play_options import EpisodeOptions
 from gym_text_policies.run.plan import EXPERT, PlanRow, label_of
 from gym_text_policies.run.play import open_run
+from gym_text_policies.run.play_options import EpisodeOptions
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.run.result_files import versions
 

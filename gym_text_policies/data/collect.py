@@ -34,9 +34,9 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.run.engines.play_options import PlayOptions
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
+from gym_text_policies.run.play_options import PlayOptions
 from gym_text_policies.run.progress import Progress
 
 _logger = logging.getLogger(__name__)

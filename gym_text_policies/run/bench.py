@@ -21,7 +21,6 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
 from gym_text_policies.report.table import fitted, markdown
-from gym_text_policies.run.engines.play_options import PlayOptions
 from gym_text_policies.run.plan import (
     EXPERT,
     PlanRow,
@@ -35,6 +34,7 @@ from gym_text_policies.run.plan import (
     read_plan,
 )
 from gym_text_policies.run.play import check_some_played, naming, open_run
+from gym_text_policies.run.play_options import PlayOptions
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.run.result_files import write_table
 from gym_text_policies.store import EpisodeStore

@@ -21,7 +21,7 @@ from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
-from gym_text_policies.run.engines.play_options import PlayOptions
+from gym_text_policies.run.play_options import PlayOptions
 from gym_text_policies.settings.fields import settings_of
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml, variants

@@ -149,7 +149,7 @@ def _write_results(config: ExperimentConfig, folder: Path, run: Run) -> dict[str
     for episode in run.episodes(run.rows[0]):
         _write_answers(folder / _episode_files(episode.seed)[0], episode, spec)
         summaries.append(Summary.of(episode))
-    asked = how_asked(run.rows[0].identity.policy, config.player.label)
+    asked = how_asked(run.rows[0].policy, config.player.label)
     figures = row(config.environment.name, config.player.label, summaries, asked=asked)
     played = [summary for summary in summaries if summary.error is None]
     metrics = {

@@ -10,17 +10,18 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text.folds import level_of
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
-from gym_text_policies.run.engines.jobs import Engine, EpisodeJob, Identity
-from gym_text_policies.run.engines.play_options import EpisodeOptions
+from gym_text_policies.run.engine import Engine
 from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play_options import EpisodeOptions
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.store import EpisodeStore
 
@@ -35,18 +36,18 @@ _VARIES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:, (?:'[^']*'|"[^"]*"))*|(?<!HTTP 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A row of a plan that an engine can play, and the keys of its episodes."""
+    """A row of a plan, and the keys of its episodes."""
 
     plan: PlanRow
-    job: EpisodeJob
-    """The environment, the policy and the limits, for an engine."""
-    identity: Identity
-    """Identifies the episodes in a store."""
+    environment: Mapping[str, Any]
+    """The environment's configuration, as records have it."""
+    policy: Mapping[str, Any]
+    """The policy's configuration."""
 
     @cached_property
     def keys(self) -> dict[int, str]:
         """Key of the episode of each seed."""
-        return {seed: self.identity.key(seed) for seed in self.plan.seeds}
+        return {seed: episode_key(self.environment, self.policy, seed) for seed in self.plan.seeds}
 
     @property
     def model(self) -> str:
@@ -74,10 +75,8 @@ class Run:
         self.rows = [self._row(row) for row in plan]
 
     def _row(self, row: PlanRow) -> RunRow:
-        at_once = {"num_envs": self._options.num_envs, "max_concurrency": self._options.max_concurrency}
-        job = EpisodeJob(row.environment, row.arguments, row.policy, **at_once)
         with naming(row.name):
-            return RunRow(row, job, self._engine.identify(job))
+            return RunRow(row, *self._engine.identify(row))
 
     @cached_property
     def missing(self) -> list[list[int]]:
@@ -97,7 +96,7 @@ class Run:
         for number in reversed(self._by_model):  # the model that plays first is loaded last
             if missing[number]:
                 with naming(self.rows[number].plan.name):
-                    self._engine.check(self.rows[number].job)
+                    self._engine.check(self.rows[number].plan)
                 _tell_repeated_levels(self.rows[number].plan)
         return missing
 
@@ -135,8 +134,9 @@ class Run:
         """Play the missing episodes of the rows with these numbers, and store each episode when it ends."""
         number_of = {self.rows[number].keys[seed]: number for number in numbers for seed in self.missing[number]}
         self._begin(waiting := list(numbers), numbers[0], progress)
-        with naming(self.rows[numbers[0]].plan.name) if len(numbers) == 1 else contextlib.nullcontext():
-            for episode in self._engine.play([(self.rows[number].job, self.missing[number]) for number in numbers]):
+        rows = [replace(self.rows[number].plan, seeds=self.missing[number]) for number in numbers]
+        with naming(rows[0].name) if len(rows) == 1 else contextlib.nullcontext():
+            for episode in self._engine.play(rows):
                 self.store.append(episode)
                 if episode.key not in number_of:
                     raise RunError(

@@ -32,7 +32,7 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
     figures = []
     for planned in run.rows:
         first = next(iter(planned.keys.values()), "")
-        asked = how_asked(planned.identity.policy, planned.plan.label)
+        asked = how_asked(planned.policy, planned.plan.label)
         of_row = row(planned.plan.environment, planned.plan.label, run.episodes(planned), asked=asked)
         figures.append({"key": first, **of_row})
     figures = [figure for figure in figures if not repeats_expert(figure, figures)]

@@ -10,10 +10,10 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.run.engines.jobs import LocalEngine
-from gym_text_policies.run.engines.play_options import PlayOptions
+from gym_text_policies.run.engine import LocalEngine
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
+from gym_text_policies.run.play_options import PlayOptions
 
 GOTO = "BabyAIText-v0?task=goto"
 MODULE = """

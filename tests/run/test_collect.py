@@ -18,8 +18,8 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import policy_of
 from gym_text_policies.policies.config import TRAINED, settings_of
+from gym_text_policies.run import engine
 from gym_text_policies.run.bench import BenchConfig, run
-from gym_text_policies.run.engines import jobs as engines
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.sft import SFTConfig, sft
 
@@ -74,7 +74,7 @@ def test_gold_data_is_won_and_only_new_episodes_are_played_when_more_are_asked_f
     assert read_rows(tmp_path / "rows") == rows and policy_of(rows) == TRAINED
     assert [label for label in rows[0].labels if label] == [m["content"] for m in rows[0].messages if m["role"] == "assistant"]
     played = []
-    monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: played.extend(seeds) or ())
+    monkeypatch.setattr(engine, "rollout", lambda make_env, policy, seeds, **_: played.extend(seeds) or ())
     assert collect(dataclasses.replace(config, episodes=("8",))) == rows and played == [6, 7]
 
 

@@ -11,10 +11,10 @@ from gym_text.errors import BudgetError, RunError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
-from gym_text_policies.run.engines.jobs import LocalEngine
-from gym_text_policies.run.engines.play_options import EpisodeOptions
+from gym_text_policies.run.engine import LocalEngine
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
+from gym_text_policies.run.play_options import EpisodeOptions
 from gym_text_policies.run.progress import Progress
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
@@ -36,13 +36,13 @@ class Noted(Progress):
 
 
 class Spreading(LocalEngine):
-    """Says that it plays several jobs at the same time."""
+    """Says that it plays several rows at the same time."""
 
-    spreads, jobs = True, ()
+    spreads, together = True, ()
 
-    def play(self, work):
-        self.jobs += (len(work),)
-        return super().play(work)
+    def play(self, rows):
+        self.together += (len(rows),)
+        return super().play(rows)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_all_is_played_anew_if_asked_and_the_last_record_counts(engine, store, c
 def test_an_engine_that_spreads_its_work_gets_all_of_it_at_once(store):
     with Spreading() as engine:
         _, noted = played(store, engine, plan("random", "gold"))
-    assert engine.jobs == (2,) and len(store) == 6 and [name for name, *_ in noted.begun] == ["random", "gold"]
+    assert engine.together == (2,) and len(store) == 6 and [name for name, *_ in noted.begun] == ["random", "gold"]
 
 
 def test_rows_of_a_model_are_played_together_and_an_episode_of_two_rows_once(engine, store):

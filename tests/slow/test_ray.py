@@ -10,8 +10,9 @@ from episodes import without_seconds
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine
-from gym_text_policies.run.engines.play_options import EpisodeOptions
+from gym_text_policies.run.cluster import RayEngine
+from gym_text_policies.run.engine import LocalEngine
+from gym_text_policies.run.plan import PlanRow
 
 GOTO = "BabyAIText-v0?task=goto"
 
@@ -20,15 +21,38 @@ MEMORY = 80 * 2**20
 """Bytes of a node's object store, the least that Ray takes."""
 
 
+KILLED = """
+import os, pathlib, signal
+import gymnasium as gym
+import gym_text
+
+class Killed(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    def __init__(self, env):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def reset(self, *, seed=None, options=None):
+        once = pathlib.Path(__file__).with_name("killed")
+        if seed == 5 and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed=seed, options=options)
+
+gym.register("Killed-v0", lambda fold=None: Killed(gym.make("BabyAIText-v0", max_episode_steps=4)))
+"""
+
+
 @pytest.fixture(scope="module")
-def nodes():
-    """Start a node, and connect to it."""
+def nodes(tmp_path_factory):
+    """Start a node, and connect to it. The module own_killed has an environment that kills a worker once."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        here = Path(__file__).parent
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")]))
+        own = tmp_path_factory.mktemp("own")
+        (own / "own_killed.py").write_text(KILLED)
+        patch.syspath_prepend(own)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(own), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
         from ray.cluster_utils import Cluster
 
         try:
@@ -66,7 +90,14 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
 
 
 def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
-    with EpisodeOptions(engine="ray", workers=1).make_engine() as engine:
+    with RayEngine(1) as engine:
         for make in (engine.identify, LocalEngine().identify):
             with pytest.raises(UsageError, match="Did you mean 'strategy'"):
-                make(EpisodeJob(GOTO, {}, PolicyConfig.of("scripted:go", stratgy="chat")))
+                make(PlanRow("", GOTO, PolicyConfig.of("scripted:go", stratgy="chat"), [0]))
+
+
+def test_the_seeds_of_a_worker_that_is_killed_are_played_by_others(two_nodes, caplog):
+    row = PlanRow("", "own_killed:Killed-v0", PolicyConfig("random"), range(12))
+    with RayEngine(2, num_envs=2) as engine:
+        seeds = [episode.seed for episode in engine.play([row])]
+    assert sorted(seeds) == list(range(12)) and "a worker has died" in caplog.text

@@ -10,7 +10,7 @@ from gym_text import UsageError
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.engines import jobs
+from gym_text_policies.run import engine
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import dagger as module
 from gym_text_policies.training.dagger import DAggerConfig, dagger
@@ -64,7 +64,7 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
     assert data == [*begun.data, str(round_1 / "data/rows")], "nothing is forgotten"
 
     learn, learnt = module.sft, []
-    monkeypatch.setattr(jobs, "rollout", lambda make_env, policy, seeds, **_: pytest.fail("played twice") if seeds else ())
+    monkeypatch.setattr(engine, "rollout", lambda make_env, policy, seeds, **_: pytest.fail("played twice") if seeds else ())
     monkeypatch.setattr(module, "sft", lambda *_: pytest.fail("learnt twice"))
     assert dagger(begun) == adapter
     monkeypatch.undo()

@@ -15,7 +15,6 @@ from gym_text.errors import UsageError, check_choice, import_extra, unknown_choi
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.engines.play_options import EpisodeOptions
 from gym_text_policies.run.panel.reference import check, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
 from gym_text_policies.run.panel.score_table import terminal_table
@@ -23,6 +22,7 @@ from gym_text_policies.run.panel.verify import verify
 from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
 from gym_text_policies.run.plan import PlanRow, Player, PlayerOptions, check_environments, player_in
 from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
+from gym_text_policies.run.play_options import EpisodeOptions
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.run.result_files import versions
 
@@ -156,7 +156,7 @@ def _result(
         with contextlib.closing(panel.maker(name, expert="off")()) as env:
             spec = text_spec(env)
         episodes = tuple(EpisodeResult.of(episode, spec) for episode in run.episodes(row))
-        policy: dict[str, Any] = without_secrets(dict(row.identity.policy))
+        policy: dict[str, Any] = without_secrets(dict(row.policy))
         found[name] = WorldResult(row.plan.environment, digests[name], policy, episodes)
         player = player_in(row.plan.environment, entries)
         assert player is not None  # else there would be no row

@@ -18,7 +18,8 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.seen_pictures import picture_digest
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.engines.jobs import EpisodeJob
+from gym_text_policies.run.engine import LocalEngine
+from gym_text_policies.run.plan import PlanRow
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
 BABYAI, CART = "BabyAIText-v0?task=goto&max_episode_steps=5", "CartPole-v1?max_episode_steps=5"
@@ -35,13 +36,12 @@ def served(provider="openai", text="turn left", **options):
 
 
 def played(config, environment, seeds=(0,), *, check=True, **arguments):
-    """Return episodes as every command plays them: the job makes the environment by its name."""
-    job, held = EpisodeJob(environment, arguments, config, max_concurrency=1), {}
-    _, policy, _ = job.player(held)
-    with contextlib.closing(policy._backend):
+    """Return episodes as every command plays them: the engine makes the environment by its name."""
+    row, engine = PlanRow("", environment, config, seeds, arguments), LocalEngine(max_concurrency=1)
+    with contextlib.closing(engine._player(row)[1]._backend):
         if check:
-            policy.check()
-        return list(job.play(seeds, held))
+            engine.check(row)
+        return list(engine.play([row]))
 
 
 def pictures_of(server):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gym_text.errors import check_choice, check_int
-from gym_text_policies.run.engines.cluster import RayEngine
-from gym_text_policies.run.engines.jobs import Engine, LocalEngine
-from gym_text_policies.run.engines.processes import ProcessEngine
+from gym_text_policies.run.cluster import RayEngine
+from gym_text_policies.run.engine import Engine, LocalEngine
+from gym_text_policies.run.processes import ProcessEngine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,10 @@ class EpisodeOptions:
         Raises:
             MissingDependencyError: If Ray is asked for and not installed.
         """
+        limits = self.num_envs, self.max_concurrency
         if self.engine == "ray":
-            return RayEngine(self.workers)
-        return ProcessEngine(self.workers) if self.workers > 1 else LocalEngine()
+            return RayEngine(self.workers, *limits)
+        return ProcessEngine(self.workers, *limits) if self.workers > 1 else LocalEngine(*limits)
 
 
 @dataclass(frozen=True, kw_only=True)

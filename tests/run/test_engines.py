@@ -1,4 +1,4 @@
-"""Jobs and engines: what is divided among processes, and mistakes in the options."""
+"""Engines: what is divided among processes, and mistakes in the options."""
 
 import gc
 import json
@@ -8,24 +8,23 @@ from pathlib import Path
 import pytest
 
 from gym_text import UsageError
+from gym_text.errors import RunError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.backends.local import loading
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine, WaitingSeeds
-from gym_text_policies.run.engines.play_options import PlayOptions
+from gym_text_policies.run.engine import LocalEngine, WaitingSeeds, share_of
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
+from gym_text_policies.run.play_options import PlayOptions
 
 GOTO = "BabyAIText-v0?task=goto"
 
 
-def test_each_process_gets_its_share_of_requests_and_limits():
-    job = EpisodeJob(GOTO, {}, PolicyConfig.of("openai:m", max_cost=6.0, max_total_tokens=100, timeout=5), max_concurrency=50)
-    part = job.for_one_of(4)
-    assert part.policy.options == {"max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
-    assert part.max_concurrency == 13
+def test_each_worker_gets_its_share_of_the_limits_on_spending():
+    policy = PolicyConfig.of("openai:m", max_cost=6.0, max_total_tokens=100, timeout=5)
+    assert share_of(policy, 4).options == {"max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
 
 
 @pytest.fixture
@@ -87,16 +86,23 @@ def test_a_model_that_cannot_be_read_is_said_before_anything_is_played(tmp_path,
 
 
 @pytest.mark.parametrize("setting", [{"think": False}, {"think_tokens": 8}, {"top_p": 0.9}])
-def test_jobs_whose_requests_differ_are_checked_apart(setting):
-    jobs = [EpisodeJob("BabyAIText-v0", {}, PolicyConfig.of("scripted:go", **more)) for more in ({}, setting, {"noise": 0.5})]
-    assert jobs[0].asks != jobs[1].asks and jobs[0].asks == jobs[2].asks
+def test_rows_whose_requests_differ_are_checked_apart(setting, monkeypatch):
+    asked, engine = [], LocalEngine()
+    monkeypatch.setattr(engine, "ask_policy", lambda row: asked.append(row.policy.given))
+    for more in ({}, setting, {"noise": 0.5}):
+        engine.check(PlanRow("", GOTO, PolicyConfig.of("scripted:go", **more), [0]))
+    assert asked == [{}, setting]
 
 
 def test_seeds_are_handed_out_in_ever_smaller_parts_and_alone_after_a_death():
-    jobs = [EpisodeJob(GOTO, {}, PolicyConfig(name), num_envs=2) for name in ("random", "gold")]
-    waiting = WaitingSeeds([(jobs[0], range(100)), (jobs[1], range(5))], 3)
+    rows = [PlanRow("", GOTO, PolicyConfig(name), range(count)) for name, count in (("random", 100), ("gold", 5))]
+    waiting = WaitingSeeds(rows, 3, 2)
     tasks = list(iter(waiting.take, None))
     assert [sorted(task.seeds)[0] for task in tasks[:2]] == [0, 9] and sum(len(task.seeds) for task in tasks) == 105
     assert len(tasks[0].seeds) == 9 and len(tasks[-1].seeds) == 1 and not waiting
-    assert waiting.put_back(tasks[0])[1] == 1 and waiting.put_back(waiting.take())[1] == 2
+    waiting.put_back(tasks[0])
     assert [len(task.seeds) for task in iter(waiting.take, None)] == [1] * 9
+    for _ in range(2):
+        waiting.put_back(tasks[0])
+    with pytest.raises(RunError, match="seed 0, policy random; 4 ended"):
+        waiting.put_back(tasks[0])

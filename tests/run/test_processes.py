@@ -4,18 +4,16 @@ import logging
 import os
 import signal
 
-import numpy as np
 import psutil
 import pytest
 
 from gym_text import UsageError
 from gym_text.errors import RunError
-from gym_text_policies import load_policy, rollout
-from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.run.engines.jobs import EpisodeJob, LocalEngine
-from gym_text_policies.run.engines.play_options import PlayOptions
-from gym_text_policies.run.engines.processes import ProcessEngine, rollout_in_processes
+from gym_text_policies.run.engine import LocalEngine
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.run.processes import ProcessEngine
 
 GOTO = "BabyAIText-v0?task=goto"
 
@@ -30,23 +28,12 @@ def children():
 
 def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model):
     policies = (PolicyConfig("random"), PolicyConfig(tiny_model, mode="choose"))
-    work = [(EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, policy, num_envs=2), range(7)) for policy in policies]
+    rows = [PlanRow("", f"{GOTO}&max_episode_steps=5", policy, range(7), {"fold": "test"}) for policy in policies]
     local = LocalEngine()
-    with PlayOptions(workers=2).make_engine() as engine:
-        identities = [engine.identify(job) for job, _ in work]
-        assert identities == [local.identify(job) for job, _ in work]
-        assert played(engine.play(work)) == played(local.play(work)) and len(children()) == 2
+    with PlayOptions(workers=2, num_envs=2).make_engine() as engine:
+        assert list(map(engine.identify, rows)) == list(map(local.identify, rows))
+        assert played(engine.play(rows)) == played(local.play(rows)) and len(children()) == 2
     assert not children()
-
-
-def test_rollout_in_processes_plays_the_episodes_of_rollout():
-    make = environment_maker(GOTO, fold="test")
-    with make() as env:
-        policy = load_policy("random", env, seed=3)
-    spread = rollout_in_processes(GOTO, PolicyConfig("random", seed=3), np.arange(6), workers=2, num_envs=2, fold="test")
-    assert played(spread) == played(rollout(make, policy, range(6))) and not children()
-    with pytest.raises(UsageError, match="model: expected"):
-        next(rollout_in_processes(GOTO, "randum", [0], workers=1))
 
 
 TALKING = """
@@ -84,11 +71,11 @@ class Talks(Policy):
 def test_what_a_process_logs_is_logged_here_if_it_is_wanted(tmp_path, monkeypatch, caplog):
     (tmp_path / "own_talking.py").write_text(TALKING)
     monkeypatch.syspath_prepend(tmp_path)
-    job = EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, PolicyConfig("own_talking:Talks"), num_envs=1)
+    row = PlanRow("", f"{GOTO}&max_episode_steps=5", PolicyConfig("own_talking:Talks"), range(8), {"fold": "test"})
     for level, wanted in ((logging.INFO, True), (logging.WARNING, False)):
         caplog.clear()
-        with caplog.at_level(level, "gym_text_policies"), ProcessEngine(1) as engine:
-            assert len(list(engine.play([(job, range(8))]))) == 8
+        with caplog.at_level(level, "gym_text_policies"), ProcessEngine(1, 1) as engine:
+            assert len(list(engine.play([row]))) == 8
         assert ("thinking of 1" in caplog.messages) == ("left" in caplog.messages) == wanted
         failed = [message for message in caplog.messages if message.startswith("failed")]
         assert len(failed) == 40 and all("raise Odd" in message for message in failed)
@@ -96,9 +83,8 @@ def test_what_a_process_logs_is_logged_here_if_it_is_wanted(tmp_path, monkeypatc
 
 
 def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):
-    job = EpisodeJob(GOTO, {"fold": "test"}, PolicyConfig("random"), num_envs=2)
-    with ProcessEngine(2) as engine:
-        results = engine.play([(job, range(40))])
+    with ProcessEngine(2, 2) as engine:
+        results = engine.play([PlanRow("", GOTO, PolicyConfig("random"), range(40), {"fold": "test"})])
         first = next(results)
         os.kill(children()[0].pid, signal.SIGKILL)
         seeds = [first.seed, *(one.seed for one in results)]
@@ -127,15 +113,13 @@ gym.register("DeadlyGoTo-v0", lambda fold=None: Deadly(gym.make("BabyAIText-v0",
 def test_an_episode_that_kills_each_process_stops_the_run_in_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "own_deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
-    job = EpisodeJob("own_deadly:DeadlyGoTo-v0", {}, PolicyConfig("random"), num_envs=1)
-    played = []
-    with ProcessEngine(2) as engine, pytest.raises(RunError, match="seed 3, policy random; 4 ended while it was played"):
-        for episode in engine.play([(job, range(6))]):
+    row, played = PlanRow("", "own_deadly:DeadlyGoTo-v0", PolicyConfig("random"), range(6)), []
+    with ProcessEngine(2, 1) as engine, pytest.raises(RunError, match="seed 3, policy random; 4 ended while it was played"):
+        for episode in engine.play([row]):
             played.append(episode.seed)
     assert 3 not in played and len(set(played)) == len(played) > 2
 
 
 def test_a_mistake_is_the_error_of_one_process(tmp_path):
-    job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
     with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
-        engine.identify(job)
+        engine.identify(PlanRow("", "BabyAIText-v0?task=gato", PolicyConfig("random"), [0]))
