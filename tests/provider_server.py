@@ -39,8 +39,6 @@ class Fault:
     torn: bool = False
     """Whether the connection is closed after half of the body."""
     content_type: str = "application/json"
-    drip: str = ""
-    """Text that is sent again and again, in place of an end: of the headers if it is a header, else of the body."""
 
 
 class Refused(ValueError):
@@ -71,7 +69,6 @@ class ProviderServer(ThreadingHTTPServer):
         self.faults: deque[Fault | None] = deque()
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.refusal: str | None = None
-        self.tells: dict[str, Any] = {}  # path -> what a GET of it is answered
         self.most_requests = most_requests
         self.lock = threading.Lock()
 
@@ -260,30 +257,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(400, json.dumps({"error": {"message": server.refusal}}))
 
     def do_GET(self) -> None:
-        """Tell of the server's models, or that it is there."""
-        self._send(200, json.dumps(self.server.tells.get(self.path, {})))
+        """Say that the server is there."""
+        self._send(200, "{}")
 
     def _fail(self, fault: Fault) -> None:
         time.sleep(fault.late)
-        if fault.drip:
-            self._drip(fault.drip)
-            return
         if fault.drop:
             self.close_connection = True
             self.connection.close()
             return
         with contextlib.suppress(ConnectionError):  # the client may have left
             self._send(fault.status, fault.body, fault.headers, fault.content_type, torn=fault.torn)
-
-    def _drip(self, text: str) -> None:
-        """Say for a minute that something comes, unless the client leaves."""
-        self.close_connection = True
-        with contextlib.suppress(ConnectionError):
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + (b"" if ":" in text else b"\r\n"))
-            for _ in range(600):
-                self.wfile.write(text.encode())
-                self.wfile.flush()
-                time.sleep(0.1)
 
     def _send(
         self,

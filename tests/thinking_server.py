@@ -3,13 +3,18 @@
 The model's tokens are words with the space before them. A thought and an answer share one limit of tokens.
 """
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass
 
 import ollama
+import openai
 from openai.types.chat import ChatCompletion
-from provider_server import ProviderServer, Refused, call_of, called_by
+from provider_server import ProviderServer, Refused, call_of, called_by, running
+
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.connection import Connection
 
 THOUGHT = (
     "Okay, I do not want to pick up anything, nor to drop it. First I could turn left, or toggle the door, but then I would answer "
@@ -17,7 +22,7 @@ THOUGHT = (
     "letter could be A: or B: or C: but I am not sure yet, and so I look again at what I see and compare it with what is asked of "
     "me in this game, step by step, until I know which of the actions brings me nearer to the goal."
 )
-OPENAI_EFFORTS = ("minimal", "low", "medium", "high")
+OPENAI_EFFORTS = ("none", "low", "medium", "high")
 KINDS = ("vllm", "vllm without a parser", "llama.cpp", "openai", "ollama")
 _PIECES = re.compile(r"\s*\S+")
 
@@ -148,7 +153,7 @@ class ThinkingServer(ProviderServer):
 
     def _thinks(self, body):
         if self.kind == "openai":
-            return body.get("reasoning_effort") != "minimal"
+            return body.get("reasoning_effort") != "none"
         return body.get("chat_template_kwargs", {}).get("enable_thinking", True)
 
     def _decision(self, body):
@@ -180,3 +185,16 @@ class ThinkingServer(ProviderServer):
             message |= {"content": "", "tool_calls": [{"function": {"name": call[0], "arguments": call[1]}}]}
         response = {"model": body["model"], "message": message, "done": True, "done_reason": "length" if said.cut else "stop"}
         return ollama.ChatResponse.model_validate(response | {"prompt_eval_count": 20, "eval_count": len(said.pieces)}).model_dump()
+
+
+@contextlib.contextmanager
+def served(kind, *args, provider=None, options=None, **settings):
+    """Yield a server of a kind, and a model behind it; one of OpenAI is asked as at OpenAI's own address."""
+    with running(ThinkingServer(kind, *args, **settings)) as server:
+        provider = provider or ("ollama" if kind == "ollama" else "openai")
+        url = f"{server.url}/v1" if provider == "openai" else server.url
+        address = {"extra": {"temperature": None, "seed": None}} if kind == "openai" else {"base_url": url}
+        with contextlib.closing(load_backend(f"{provider}:m", **address, **(options or {}))) as backend:
+            if kind == "openai":
+                backend._client = Connection(openai.OpenAI(base_url=url, api_key="none", max_retries=0), "m")
+            yield server, backend

@@ -7,7 +7,6 @@ this table. A new provider needs the file of its class, and a row here.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,19 +72,17 @@ PROVIDERS: dict[str, Provider] = {
 }
 """The providers, by the word before the colon of a model's name. The last row is for tests: it gives the answers in the model's
 name in turn."""
-_IN_THIS_PROCESS: Mapping[str, str] = {"hf": "OWNER/NAME"}
 
 
 def prefixes() -> tuple[str, ...]:
     """Return the words before the colon of a language model's name."""
-    return (*_IN_THIS_PROCESS, *PROVIDERS)
+    return ("hf", *PROVIDERS)
 
 
 def model_names() -> tuple[str, ...]:
     """Return the names that a language model may have, as help and errors show them."""
-    local = (f"{prefix}:{name}" for prefix, name in _IN_THIS_PROCESS.items())
     remote = (f"{prefix}:{provider.models}" for prefix, provider in PROVIDERS.items())
-    return ("smollm2", *local, "a folder", "adapters/NAME", *remote, "module:Name")
+    return ("smollm2", "hf:OWNER/NAME", "a folder", "adapters/NAME", *remote, "module:Name")
 
 
 def names_for_help() -> str:

@@ -22,7 +22,6 @@ from gym_text_policies.backends.call_format import with_tool
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.rendering import calls_of, rendered
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.bridges.trl_rollout import token_rows
 from gym_text_policies.policy import text_spec
@@ -66,8 +65,9 @@ def backend_of():
     """Return a function that makes a backend of a server's address."""
     with contextlib.ExitStack() as stack:
 
-        def make(url, **options):
-            return stack.enter_context(contextlib.closing(load_backend("openai:m", base_url=f"{url}/v1", retries=0, **options)))
+        def make(url, **options):  # without the name of a tokenizer a GGUF file is read, which takes a while
+            options = {"tokenizer": "smollm2", "retries": 0} | options
+            return stack.enter_context(contextlib.closing(load_backend("openai:m", base_url=f"{url}/v1", **options)))
 
         yield make
 
@@ -107,10 +107,6 @@ def test_choices_have_the_probabilities_and_tokens_of_this_process(llama, local,
 def test_what_a_game_says_forges_no_role(llama, local, backend_of):
     backend = backend_of(llama, decide="logprobs")
     assert_equal(backend, local, Request(chat(FORGED), ("yes<|im_end|>", "no")))
-    tokenizer = next(iter(backend._scores.values()))._tokens._tokenizer
-    for messages in (chat(FORGED), chat(), chat(" é\n\n 球 \n"), (*chat(FORGED), *chat("<|im_end|>"))):
-        tokenizer.learn(messages)
-        assert prompt_tokens(tokenizer, messages) == prompt_tokens(local._tokenizer, messages)
 
 
 def test_a_chat_beyond_the_window_loses_its_oldest_turns(llama, backend_of):
@@ -130,7 +126,13 @@ def test_chats_are_answered_in_text_and_json(llama, local, backend_of):
 
 
 def test_a_benchmark_plays_with_a_served_models_log_probabilities(llama, tmp_path):
-    row = {"model": "openai:m", "mode": "choose", "base_url": f"{llama}/v1", "cache": str(tmp_path / "cache")}
+    row = {
+        "model": "openai:m",
+        "mode": "choose",
+        "base_url": f"{llama}/v1",
+        "cache": str(tmp_path / "cache"),
+        "tokenizer": "smollm2",
+    }
     (tmp_path / "variants.yaml").write_text(json.dumps({"served": row}))
     words = f"--environments BabyAIText-v0?max_episode_steps=8 --plan {tmp_path / 'variants.yaml'}"
     words += " --episodes 1 --llm-episodes 1"
@@ -147,13 +149,13 @@ def test_templates_of_other_forms_think_as_in_this_process(form, kind, tmp_path,
     if kind == "vLLM":
         with serving_vllm(form, tmp_path) as server:
             local = TransformersBackend(server.model, server.tokenizer, "thinker")
-            assert_thinks_as_this_process_does(backend_of(server.url), local)
+            assert_thinks_as_this_process_does(backend_of(server.url, tokenizer=None), local)
         return
     model, tokenizer = taught(form)
     file = llama_server.write_model(model, tokenizer, tmp_path / "thinker.gguf")
     command = ["python", llama_server.__file__, "--model", str(file), "--float32", "--ctx-size", "1024"]
     with serving(command, "/health", tmp_path / "log") as url:
-        assert_thinks_as_this_process_does(backend_of(url), TransformersBackend(model, tokenizer, "thinker"))
+        assert_thinks_as_this_process_does(backend_of(url, tokenizer=None), TransformersBackend(model, tokenizer, "thinker"))
 
 
 def test_its_chats_think_within_their_limit_and_then_answer(tmp_path, backend_of):

@@ -5,7 +5,7 @@ A request goes down this list, and its answer comes back up:
 * `remote`: the base class: cache (`answer_cache`), limits on spending (`budget`), retries (`errors`), checks (`answer_checks`).
 * `thought_limit`: room for the thoughts of models that think.
 * `openai`, `ollama`, `tensorzero`: the providers. `connection` is a server with OpenAI's protocol, `keys` says which key it gets.
-* `chat_messages`, `chat_settings`, `chat_answers`: a chat as it is sent, what it asks for, and how its answer is read.
-* Choices: `typed_decisions`, or `exact_scores`, which takes the log-probabilities of tokens from a `token_server`:
-  `llama_cpp` or `vllm`. `chat_tokenizer` makes tokens of prompts, `llama_cpp_tokenizer` by asking llama.cpp's server.
+* `chat_messages`, `chat_answers`: a chat as it is sent, and how its answer is read.
+* Choices: `typed_decisions`, or `exact_scores`, which tokenises prompts and takes the log-probabilities of tokens from a
+  `token_server`: `llama_cpp` or `vllm`.
 """

@@ -6,7 +6,8 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,9 @@ class AnswerCache:
         self._path = Path(folder) / "answers.sqlite"
         self._lock = threading.Lock()
         self._requested: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        try:
+        with self._failures():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._table = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        except (sqlite3.Error, OSError) as error:
-            raise self._failure(error) from None
         try:
             self._execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
             self._execute("SELECT key, answer FROM answers LIMIT 1")
@@ -70,7 +69,11 @@ class AnswerCache:
         with turn:
             row = self._execute("SELECT answer FROM answers WHERE key = ?", key)
             if row is not None:
-                stored = self._read(row[0])
+                with self._failures():
+                    fields = json.loads(row[0])
+                    rows = (fields["tokens"] or {}).items()
+                    tokens = {said: Tokens(**{name: tuple(row[name]) for name in row}) for said, row in rows}
+                    stored = Answer(**fields | {"tokens": tokens or None})
                 return replace(stored, tokens_cached=stored.tokens_in, cost=0.0, reference=None)
             answer = ask()
             if answer.finish in (None, "stop") and (answer.text is None or (answer.arguments or answer.text).strip()):
@@ -81,27 +84,18 @@ class AnswerCache:
         """Close the file."""
         self._table.close()
 
-    def _read(self, text: str) -> Answer:
-        try:
-            fields = json.loads(text)
-            tokens = {
-                said: Tokens(**{name: tuple(values) for name, values in row.items()})
-                for said, row in (fields["tokens"] or {}).items()
-            }
-            return Answer(**{**fields, "tokens": tokens or None})
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self._failure(error) from None
-
     def _execute(self, statement: str, *values: str) -> Any:
         """Execute a statement, and return its first row; None if there is none."""
-        try:
-            with self._lock:
-                return self._table.execute(statement, values).fetchone()
-        except sqlite3.Error as error:
-            raise self._failure(error) from None
+        with self._failures(), self._lock:
+            return self._table.execute(statement, values).fetchone()
 
-    def _failure(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self._path}: the cache of answers cannot be used ({error}). Make room, give write permission, let another run that "
-            "writes into it end, or name another folder. If the file is damaged or another, remove it: its answers are asked again."
-        )
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"{self._path}: the cache of answers cannot be used ({error}). Make room, give write permission, let another run "
+                "that writes into it end, or name another folder. If the file is damaged or another, remove it: its answers are "
+                "asked again."
+            ) from None

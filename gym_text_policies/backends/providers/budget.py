@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym_text.errors import BudgetError, UsageError
-from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.chat_messages import picture_tokens
 
 _PER_MESSAGE = 16
 """Most tokens that a chat template adds to a message."""
@@ -25,35 +26,10 @@ _PER_REQUEST = 128
 class Prices:
     """US dollars per million tokens of one model."""
 
-    input: float = 0.0
-    cached: float = 0.0
-    output: float = 0.0
-    reasoning: float = 0.0
-
-    @classmethod
-    def of(cls, model: str, table: Mapping[str, Mapping[str, float]] | None) -> Prices | None:
-        """Return a model's prices from a table; None where there is no table.
-
-        Args:
-            model: The model.
-            table: Model -> ``input``, ``output``, and where they differ ``cached`` (input) and ``reasoning`` (output).
-
-        Raises:
-            UsageError: If the model is not in the table, or its entry is not of this form.
-        """
-        if table is None:
-            return None
-        row = table.get(model) if isinstance(table, Mapping) else None
-        if (
-            not isinstance(row, Mapping)
-            or not {"input", "output"} <= row.keys() <= {"input", "cached", "output", "reasoning"}
-            or not all(type(price) in (int, float) and 0 <= price < 1e9 for price in row.values())
-        ):
-            raise UsageError(
-                f"prices: expected {{{model!r}: {{'input': …, 'output': …}}}} in US dollars per million tokens, and 'cached' and "
-                f"'reasoning' where they differ; got {table!r}."
-            )
-        return cls(**{"cached": row["input"], "reasoning": row["output"], **row})
+    input: float
+    cached: float
+    output: float
+    reasoning: float
 
     def cost(self, answer: Answer) -> float:
         """Return the price of an answer in US dollars."""
@@ -62,9 +38,28 @@ class Prices:
         cost_in, cost_out = new * self.input + answer.tokens_cached * self.cached, said * self.output
         return (cost_in + cost_out + answer.tokens_reasoning * self.reasoning) / 1e6
 
-    def most(self, tokens_in: int, tokens_out: int) -> float:
-        """Return the highest price of so many tokens, whichever of them are cached or belong to a thought."""
-        return (tokens_in * max(self.input, self.cached) + tokens_out * max(self.output, self.reasoning)) / 1e6
+
+def prices_of(model: str, table: Mapping[str, Mapping[str, float]] | None) -> Prices | None:
+    """Return a model's prices from a table; None where there is no table.
+
+    Args:
+        model: The model.
+        table: Model -> ``input``, ``output``, and where they differ ``cached`` (input) and ``reasoning`` (output).
+
+    Raises:
+        UsageError: If the model is not in the table, or its entry is not of this form.
+    """
+    if table is None:
+        return None
+    row = table.get(model) if isinstance(table, Mapping) else None
+    names = {"input", "output"}
+    known = isinstance(row, Mapping) and names <= row.keys() <= names | {"cached", "reasoning"}
+    if row is None or not known or not all(type(price) in (int, float) and 0 <= price < 1e9 for price in row.values()):
+        raise UsageError(
+            f"prices: expected {{{model!r}: {{'input': …, 'output': …}}}} in US dollars per million tokens, and 'cached' and "
+            f"'reasoning' where they differ; got {table!r}."
+        )
+    return Prices(**{"cached": row["input"], "reasoning": row["output"], **row})
 
 
 @dataclass(frozen=True)
@@ -101,53 +96,48 @@ def counted_together(run: RunSpending) -> Iterator[None]:
 
 
 class Budget:
-    """One backend's limits on the spending of a run.
+    """One backend's limits on the spending of a run: most US dollars, and most tokens, in and out together.
 
     The most that a call can cost is reserved before the call, so that calls in flight cannot pass a limit together. If a call could
     pass a limit, it waits for the calls in flight, which may spend less than is reserved. Each byte of a prompt is reserved as a
     token.
-
-    Args:
-        prices: Of the model.
-        max_cost: Most US dollars.
-        max_tokens: Most tokens, in and out together.
     """
 
-    def __init__(self, prices: Prices | None = None, max_cost: float | None = None, max_tokens: int | None = None) -> None:
+    def __init__(self, prices: Prices | None, max_cost: float | None, max_tokens: int | None) -> None:
         if max_cost is not None and prices is None:
             raise UsageError("max_cost: expected prices, too; without them the cost of a call is not known.")
         self.spent = Spending()
         self.is_limited = max_cost is not None or max_tokens is not None
-        self._prices = prices
-        self._max = (max_tokens, max_cost)
+        self._prices, self._max_cost, self._max_tokens = prices, max_cost, max_tokens
         self._run = _RUN.get() or RunSpending()
 
-    def bound(self, sent: Any, messages: int, choices: int, most: int, picture: int = 0) -> Spending:
-        """Return the most that a call may spend.
+    def reserve(self, request: Request, sent: Any, most: int) -> Spending:
+        """Return what is reserved for a call. If it could pass a limit, wait for the calls in flight.
 
         Args:
-            sent: What is sent, as JSON data.
-            messages: Number of messages in it.
-            choices: Number of choices in it.
+            request: The request.
+            sent: What is sent for it, as JSON data.
             most: Most tokens that may be generated.
-            picture: Most tokens of a picture beside it.
-        """
-        around = _PER_REQUEST + _PER_MESSAGE * messages + _PER_CHOICE * choices
-        tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around + picture
-        return Spending(tokens_in + most, self._prices.most(tokens_in, most) if self._prices else 0.0)
-
-    def reserve(self, bound: Spending) -> None:
-        """Reserve what a call may spend. If that could pass a limit, wait for the calls in flight.
 
         Raises:
             BudgetError: If the call could pass a limit and no call is in flight.
         """
+        size = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + picture_tokens(request.picture)
+        size += _PER_REQUEST + _PER_MESSAGE * len(request.messages) + _PER_CHOICE * len(request.choices or ())
+        prices, cost = self._prices, 0.0
+        if prices:  # whichever tokens are cached, or belong to a thought
+            cost = (size * max(prices.input, prices.cached) + most * max(prices.output, prices.reasoning)) / 1e6
+        bound = Spending(size + most, cost)
         with self._run.changed:
             while passed := self._passed(bound):
                 if not self._run.in_flight:
-                    raise BudgetError(passed)
+                    raise BudgetError(
+                        f"{passed}, so the run stops here. Its finished episodes are kept; run it again with a higher "
+                        "limit to go on."
+                    )
                 self._run.changed.wait()
             self._run.in_flight.append(bound)
+        return bound
 
     def settle(self, bound: Spending, spent: Spending) -> None:
         """Replace what was reserved for a call by what it has spent."""
@@ -158,13 +148,13 @@ class Budget:
             self._run.changed.notify_all()
 
     def _passed(self, bound: Spending) -> str:
-        """Return an error message if `bound` could pass a limit, else an empty string."""
+        """Return which limit a call could pass; an empty text if it can pass none."""
         spent = self._run.spent
         most = sum(self._run.in_flight, spent + bound)
-        (max_tokens, max_cost), said = self._max, ""
-        if max_tokens is not None and most.tokens > max_tokens:
-            said = f"max_total_tokens={max_tokens}: {spent.tokens} tokens are spent and the next call may take up to {bound.tokens}"
-        elif max_cost is not None and most.cost > max_cost:
-            said = f"max_cost={max_cost}: {spent.cost:.6g} US dollars are spent and the next call may take up to {bound.cost:.6g}"
-        rest = ", so the run stops here. Its finished episodes are kept; run it again with a higher limit to go on."
-        return said and said + rest
+        if self._max_tokens is not None and most.tokens > self._max_tokens:
+            limit, done, more = f"max_total_tokens={self._max_tokens}", f"{spent.tokens} tokens", f"{bound.tokens}"
+        elif self._max_cost is not None and most.cost > self._max_cost:
+            limit, done, more = f"max_cost={self._max_cost}", f"{spent.cost:.6g} US dollars", f"{bound.cost:.6g}"
+        else:
+            return ""
+        return f"{limit}: {done} are spent and the next call may take up to {more}"

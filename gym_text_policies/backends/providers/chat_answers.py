@@ -42,7 +42,10 @@ def read_chat(completion: Any) -> Answer:
         CallError: If the answer ended in an error.
         LookupError, TypeError, ValueError: If the completion has another form.
     """
-    choice = first_choice(completion)
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise ValueError(f"no choices in {completion if isinstance(completion, str) else json.dumps(completion)}")
+    choice = choices[0]
     check_no_error(choice)
     message, finish = choice["message"], finish_of(choice.get("finish_reason"))
     text, refusal = text_of(message.get("content")), message.get("refusal")
@@ -51,14 +54,6 @@ def read_chat(completion: Any) -> Answer:
     ended = "refusal" if refusal else finish
     answer = Answer(text or refusal or "", arguments=arguments_of(message), finish=ended, **_tokens_of(completion))
     return with_thought(answer, _thought_of(message))
-
-
-def first_choice(completion: Any) -> dict[str, Any]:
-    """Return the first choice of a completion; raise ValueError, which shows the completion, if it has none."""
-    choices = completion.get("choices") if isinstance(completion, dict) else None
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise ValueError(f"no choices in {completion if isinstance(completion, str) else json.dumps(completion)}")
-    return choices[0]
 
 
 def text_of(content: Any) -> str:
@@ -101,23 +96,13 @@ def with_thought(answer: Answer, thought: str | None) -> Answer:
 
 
 def _thought_of(message: Mapping[str, Any]) -> str | None:
-    """Return the thought in a message: of a field, of OpenRouter's ``reasoning_details``, or of parts of its content."""
+    """Return the thought in a message: of a field, or of parts of its content."""
     for name in _THOUGHT_FIELDS:
         if isinstance(message.get(name), str) and message[name].strip():
             return str(message[name]).strip()
     content = message.get("content")
     parts = [part for part in content if part.get("type") in _THOUGHT_PARTS] if isinstance(content, list) else []
-    return "\n".join(filter(None, map(_words_of, [message.get("reasoning_details"), parts]))).strip() or None
-
-
-def _words_of(part: Any) -> str:
-    """Return all words in a part of a thought, or in a list of such parts. What is encrypted has none."""
-    if isinstance(part, str):
-        return part
-    if isinstance(part, list):
-        return "".join(map(_words_of, part))
-    names = ("text", "summary", *_THOUGHT_PARTS)
-    return next((_words_of(part[name]) for name in names if part.get(name)), "") if isinstance(part, dict) else ""
+    return "\n".join(text_of(part.get(part["type"]) or part.get("text")) for part in parts).strip() or None
 
 
 def _tokens_of(completion: Any) -> dict[str, Any]:

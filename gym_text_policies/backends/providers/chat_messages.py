@@ -1,4 +1,4 @@
-"""A chat as servers take it, in the protocols of OpenAI and Ollama: earlier thoughts, calls of the tool, and the picture."""
+"""A chat as servers take it, in the protocols of OpenAI and Ollama: earlier thoughts, calls of the tool, the picture, settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.records import Message
 
 Detail = Literal["low", "high", "auto"]
@@ -91,3 +93,15 @@ def picture_tokens(picture: bytes | None) -> int:
         return 0
     width, height = (int.from_bytes(picture[start : start + 4]) for start in (16, 20))  # in the PNG's header
     return _OF_PICTURE + _OF_SQUARE * -(-width // _SIDE) * -(-height // _SIDE)
+
+
+def effort_of(think: Think) -> str | None:
+    """Return the effort that stands for a setting of thoughts, for hosted models."""
+    return think if isinstance(think, str) else {None: None, True: "medium", False: "none"}[think]
+
+
+def refuse_settings(model: str, request: Request, names: Sequence[str]) -> None:
+    """Raise `UsageError` if a request has one of these settings, which the model's provider does not have."""
+    for name in names:
+        if getattr(request, name) is not None:
+            raise UsageError(f"{name}: expected none; {model} has no such setting. Leave it out, or take a server of your own.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 
 _LONGEST_WAIT = 120.0
@@ -26,7 +25,6 @@ class CallError(Exception):
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
         super().__init__(message)
-        self.elsewhere = retry  # another server may answer, even if this one asks for too long a wait
         self.retry = retry and (after is None or after <= _LONGEST_WAIT)
         self.after = after
         self.billed = billed
@@ -34,8 +32,10 @@ class CallError(Exception):
     @classmethod
     def of_status(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> CallError:
         """Return the error for an HTTP status other than success."""
-        again = status in (408, 409, 425, 429) or status >= 500
-        error = cls(f"HTTP {status}: {text}", retry=again, after=_seconds((headers or {}).get("retry-after")))
+        after = None
+        with contextlib.suppress(ValueError):  # none, or a date
+            after = max(0.0, float((headers or {}).get("retry-after") or ""))
+        error = cls(f"HTTP {status}: {text}", retry=status in (408, 409, 425, 429) or status >= 500, after=after)
         error.refused = status in (400, 404, 405, 413, 422)
         return error
 
@@ -55,17 +55,3 @@ class CallError(Exception):
         came = f" in {error.doc.strip()}" if isinstance(error, JSONDecodeError) and error.doc.strip() else ""
         text = f"expected an answer of the documented form; {type(error).__name__}: {error}{came}"
         return cls(text, retry=True, billed=True)
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds to wait, from the header Retry-After: a number or a date; None if it is neither."""
-    try:
-        return max(0.0, float(retry_after or ""))
-    except ValueError:
-        pass
-    try:
-        moment = parsedate_to_datetime(retry_after or "")
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.chat_format import AnswerStart
-from gym_text_policies.backends.local.thinking import PromptAndThought, Thought, with_budget
+from gym_text_policies.backends.local.rendering import format_of, set_format
+from gym_text_policies.backends.local.thinking import PromptAndThought, Thought, ThoughtMarkers, ends_with_beginning, with_budget
+from gym_text_policies.backends.local.tokens import end_of_turn as end_of_turn_of
+from gym_text_policies.backends.local.tokens import fitting_tokens, stops, template_tokens, text_tokens
 from gym_text_policies.backends.providers.answer_checks import is_log_prob
-from gym_text_policies.backends.providers.chat_tokenizer import ChatTokenizer
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
-from gym_text_policies.backends.providers.token_server import TokenServer
+from gym_text_policies.backends.providers.token_server import Generated, TokenServer
 from gym_text_policies.backends.providers.vllm import VLLM
 
 TOKEN_SERVERS: tuple[type[TokenServer], ...] = (LlamaCpp, VLLM)
@@ -36,22 +37,17 @@ class _TokenRequest(PromptAndThought):
     computed: int | None = 0
     """Number of tokens that the server computed for the thought; None if it does not say."""
 
-    def answer(self, *, computed: int | None, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Answer:
-        """Return an answer.
-
-        Args:
-            computed: Number of tokens that the server computed for the answer; None if it does not say.
-            tokens_in: Number of tokens of the choices.
-            tokens_out: Number of tokens that were generated behind the thought.
-            fields: The other fields of the answer.
-        """
-        total = None if self.computed is None or computed is None else self.computed + computed
-        cached = 0 if total is None else max(0, self.read + tokens_in - total)
-        return self.said(tokens_cached=cached, tokens_in=tokens_in, tokens_out=tokens_out, **fields)
+    def cached(self, computed: int | None, tokens_in: int = 0) -> int:
+        """Return how many tokens the server did not compute, of the prompt and of `tokens_in` more; 0 if it does not say."""
+        if self.computed is None or computed is None:
+            return 0
+        return max(0, self.read + tokens_in - self.computed - computed)
 
 
 class ExactScores:
     """Scores choices as a model in this process does: log P(choice + end of turn | prompt), prompt and choice tokenised apart.
+
+    Several threads may use it.
 
     Args:
         server: The server of the model.
@@ -67,8 +63,12 @@ class ExactScores:
         template_kwargs: Mapping[str, Any] | None = None,
         end_of_turn: str | None = None,
     ) -> None:
-        self._server = server
-        self._tokens = ChatTokenizer(server.tokenizer, server.window, name, template_kwargs, end_of_turn)
+        self._server, self._name, self._tokenizer = server, name, server.tokenizer
+        set_format(self._tokenizer, template_kwargs or {}, end_of_turn or "")
+        self._format = format_of(self._tokenizer)
+        self._end = end_of_turn_of(self._tokenizer)
+        self._stops = stops(self._tokenizer)
+        self._lock = threading.Lock()  # a tokenizer of transformers has a state
         self._checked: set[str] = set()  # template arguments with which tokens were compared with the server's
 
     def choose(self, request: Request) -> Answer:
@@ -83,11 +83,13 @@ class ExactScores:
             )
         sums = [sum(row) for row in scores.log_probs]
         found = zip(choices, zip(asked.candidates, scores.log_probs, strict=True), strict=True)
-        return asked.answer(
-            computed=scores.computed,
+        tokens_in = sum(map(len, asked.candidates))
+        return asked.said(
             probabilities=softmax(choices, sums),
             probability_kind="likelihood",
-            tokens_in=sum(map(len, asked.candidates)),
+            tokens_in=tokens_in,
+            tokens_cached=asked.cached(scores.computed, tokens_in),
+            tokens_out=0,
             tokens=asked.tokens(dict(found)) if request.tokens else None,
         )
 
@@ -96,27 +98,40 @@ class ExactScores:
         asked = self._with_thought(request)
         if asked.thought and request.seed is not None:
             request = replace(request, seed=(request.seed + 1) % 2**31)  # the thought has used the draws of this seed
-        generated = self._server.generate(asked.prompt, request, self._tokens.stop)
-        said = self._tokens.answer(asked.answer_start, generated, words=request.schema is None)
-        return asked.answer(
-            computed=said.computed,
+        with self._lock:  # the end of text stops every server
+            stop = "" if self._end == self._tokenizer.eos_token_id else str(self._tokenizer.decode([self._end]))
+        generated = self._server.generate(asked.prompt, request, stop)
+        with self._lock:
+            said = self._answer(asked.answer_start, generated, words=request.schema is None)
+        return asked.said(
             text=said.text,
             finish=said.finish,
+            tokens_in=0,
+            tokens_cached=asked.cached(said.computed),
             tokens_out=len(said.tokens),
             tokens=asked.tokens({said.text: (said.tokens, said.log_probs)}) if request.tokens else None,
         )
 
-    def thought_tokens(self, request: Request) -> int:
-        """Return the most tokens of a thought about a request; 0 if the model does not think."""
-        return self._limited_place(request)[1] or 0
-
     def _with_thought(self, request: Request, choices: Sequence[str] = ()) -> _TokenRequest:
         """Return a request as tokens, with the model's thought, if it thinks."""
-        answer_start, limit = self._limited_place(request)
-        more = 0 if limit is None else limit + len(self._tokens.ids(answer_start.thought_open + answer_start.thought_close))
-        chat, candidates, dropped = self._tokens.of(
-            request.messages, choices, room=request.max_tokens, more=more, read=request.read, answer_start=answer_start
-        )
+        with self._lock:
+            answer_start = self._format.answer_start(request.think)
+            arguments = dict(answer_start.arguments)
+            if (key := json.dumps(arguments, sort_keys=True)) not in self._checked:
+                self._server.check_tokens(arguments)
+                self._checked.add(key)
+            answer_start, limit = with_budget(answer_start, request.think_tokens, self._server.window)
+            more = 0 if limit is None else limit + len(self._ids(answer_start.thought_open + answer_start.thought_close))
+            candidates = [[*text_tokens(self._tokenizer, choice), self._end] for choice in choices]
+            room = more + (max(map(len, candidates)) if candidates else request.max_tokens)
+            chat, dropped = fitting_tokens(
+                self._tokenizer,
+                request.messages,
+                self._server.window - room,
+                self._name,
+                read=request.read,
+                answer_start=answer_start,
+            )
         asked = _TokenRequest(answer_start=answer_start, candidates=candidates, chat=tuple(chat), turns_dropped=dropped)
         if limit == 0:
             asked.thought = Thought("", cut=True)
@@ -128,23 +143,55 @@ class ExactScores:
         """Let the model think, at most `limit` tokens."""
         request, stop = replace(request, max_tokens=limit, schema=None), asked.answer_start.thought_close.strip()
         generated = self._server.generate(asked.prompt, request, stop)
-        while len(generated.tokens) < limit and self._tokens.stopped_within(asked.answer_start, generated):
+        while len(generated.tokens) < limit and self._stopped_within(stop, generated):
             rest = replace(request, max_tokens=limit - len(generated.tokens))
             generated = generated.then(self._server.generate([*asked.prompt, *generated.tokens], rest, stop))
-        asked.thought = self._tokens.thought(asked.answer_start, generated)
         asked.computed, asked.log_probs = generated.computed, generated.log_probs
-        if asked.thought is None:  # the model has begun its answer: it answers anew, where answers begin
-            asked.opening = self._tokens.ids(asked.answer_start.opening)
+        with self._lock:
+            asked.thought = self._thought(asked.answer_start, generated)
+            if asked.thought is None:  # the model has begun its answer: it answers anew, where answers begin
+                asked.opening = self._ids(asked.answer_start.opening)
 
-    def _limited_place(self, request: Request) -> tuple[AnswerStart, int | None]:
-        """Return the result of `with_budget`, after a comparison of the prompt's tokens with the server's."""
-        answer_start = self._tokens.format.answer_start(request.think)
-        arguments = dict(answer_start.arguments)
-        with self._tokens.lock:
-            if (name := json.dumps(arguments, sort_keys=True)) not in self._checked:
-                self._server.check_tokens(arguments)
-                self._checked.add(name)
-        return with_budget(answer_start, request.think_tokens, self._tokens.window)
+    def _ids(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text that the chat template writes."""
+        return tuple(template_tokens(self._tokenizer, text)) if text else ()
+
+    def _stopped_within(self, close: str, generated: Generated) -> bool:
+        """Return whether a server took a part of what closes a thought for an end: in channels, a thought and a turn end alike."""
+        if generated.finish != "stop" or not generated.tokens or generated.tokens[-1] in self._stops:
+            return False
+        with self._lock:
+            return ends_with_beginning(self._tokenizer.decode(generated.tokens), close)
+
+    def _thought(self, answer_start: AnswerStart, generated: Generated) -> Thought | None:
+        """Return the thought with which a text begins that was generated up to the end of the thought, or of the turn.
+
+        It is None if the model began an answer.
+        """
+        markers, tokens = self._markers(answer_start), list(generated.tokens)
+        if tokens and generated.finish == "stop" and not answer_start.is_closed(markers.raw(tokens)):
+            ends = stops(self._tokenizer, tokens[-1], answer_start)  # the server may know more ends
+            markers = ThoughtMarkers(self._tokenizer, answer_start, ends)
+        watch = markers.watch()
+        size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
+        return watch.thought(tokens[:size])
+
+    def _answer(self, answer_start: AnswerStart, generated: Generated, *, words: bool) -> Generated:
+        """Return a generated answer up to its end of turn, without thoughts; with a JSON schema none can stand in it."""
+        ends = [index for index, token in enumerate(generated.tokens, 1) if token in self._stops]
+        ended = ends[0] if ends else len(generated.tokens) if generated.finish == "stop" else 0
+        tokens = list(generated.tokens[: ended or None])
+        finish, text, closed = "stop" if ended else generated.finish, generated.text, True
+        said = tokens[:-1] if ended else tokens
+        if answer_start.thought_close or self._end != self._tokenizer.eos_token_id or len(tokens) < len(generated.tokens):
+            text = str(self._tokenizer.decode(said, skip_special_tokens=True))
+        if words and answer_start.thought_close:
+            text, closed = self._markers(answer_start).answer(said, text)
+        log_probs = generated.log_probs[: len(tokens)]
+        return replace(generated, text=text, tokens=tokens, log_probs=log_probs, finish=finish if closed else "length")
+
+    def _markers(self, answer_start: AnswerStart) -> ThoughtMarkers:
+        return ThoughtMarkers(self._tokenizer, answer_start, stops(self._tokenizer, answer_start=answer_start))
 
 
 def token_server(server: Connection, tokenizer: str | None) -> TokenServer | None:
@@ -154,33 +201,16 @@ def token_server(server: Connection, tokenizer: str | None) -> TokenServer | Non
         server: The server.
         tokenizer: Name of the model's tokenizer, if the user gave one.
     """
-    rows = _models(server)
+    try:
+        answer = server.get("/v1/models")
+    except Exception as error:
+        if getattr(error, "status_code", None) in _NO_LIST:
+            return None
+        raise
+    models = answer.get("data") if isinstance(answer, dict) else None
+    rows = [row for row in models if isinstance(row, dict)] if isinstance(models, list) else []
     row = next((row for row in rows if row.get("id") == server.model), rows[0] if rows else {})
     # an adapter has the tokenizer of its base
     row = next((other for other in rows if other.get("id") == row.get("parent")), row)
     kind = next((kind for kind in TOKEN_SERVERS if kind.owner == row.get("owned_by")), None)
     return None if kind is None else kind(server, row, tokenizer)
-
-
-def weights_of(server: Connection) -> dict[str, Any]:
-    """Return what a server tells of its model's weights and chat template, to tell one from another."""
-    rows = _models(server)
-    row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
-    facts = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
-    if row.get("owned_by") == LlamaCpp.owner:
-        properties = server.get("/props")
-        facts["file"] = re.split(r"[/\\]", str(properties["model_path"]))[-1]
-        facts["template"] = hashlib.sha256(str(properties["chat_template"]).encode()).hexdigest()[:16]
-    return facts
-
-
-def _models(server: Connection) -> list[dict[str, Any]]:
-    """Return a server's list of models; an empty one if it has none."""
-    try:
-        answer = server.get("/v1/models")
-    except Exception as error:
-        if getattr(error, "status_code", None) in _NO_LIST:
-            return []
-        raise
-    rows = answer.get("data") if isinstance(answer, dict) else None
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

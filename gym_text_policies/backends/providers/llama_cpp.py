@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.chat_format import MARKER
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.llama_cpp_tokenizer import MARK, LlamaCppTokenizer
 from gym_text_policies.backends.providers.token_server import (
     Candidates,
     Generated,
@@ -21,6 +21,7 @@ from gym_text_policies.backends.providers.token_server import (
     draw_settings,
     next_tokens,
 )
+from gym_text_policies.records import Message
 
 _FORCED = 1e4
 """Bias in nats with which a token is always taken."""
@@ -32,7 +33,7 @@ _LEAST_SHARE = 1e-30
 
 
 class LlamaCpp(TokenServer):
-    """llama.cpp's server. It tokenises by itself. A request reuses the key-value cache of the last request in the same slot.
+    """llama.cpp's server. A request reuses the key-value cache of the last request in the same slot.
 
     A request forces a token by a bias, and the server returns the token's log-probability without the bias. If several tokens may
     follow, another request gives all of them the same bias, which does not change their probabilities relative to each other. So
@@ -42,19 +43,29 @@ class LlamaCpp(TokenServer):
     name, owner = "llama.cpp", "llamacpp"
 
     @cached_property
-    def _properties(self) -> Any:
-        return self._server.get("/props")
+    def _properties(self) -> dict[str, Any]:
+        return dict(self._server.get("/props"))
 
     @property
     def window(self) -> int:
         """The number of tokens that a slot has room for."""
         return int(self._properties["default_generation_settings"]["n_ctx"])
 
-    @cached_property
-    def tokenizer(self) -> Any:
-        """A tokenizer that asks the server."""
-        begin, end, template = (self._properties.get(name) or "" for name in ("bos_token", "eos_token", "chat_template"))
-        return LlamaCppTokenizer(self._server.post, begin, end, template)
+    @property
+    def path(self) -> str:
+        """The file of the model, on the server's machine."""
+        return str(self._properties["model_path"])
+
+    @property
+    def template(self) -> str | None:
+        """The chat template that the server was started with, or that of the model's file."""
+        return self._properties.get("chat_template") or None
+
+    def chat_tokens(self, chat: Sequence[Message], arguments: Mapping[str, Any]) -> list[int]:
+        """Ask for the chat as text, and for the text's tokens."""
+        body = {"messages": list(chat), "chat_template_kwargs": dict(arguments)}
+        text = self._server.post("/apply-template", body)["prompt"]
+        return list(self._server.post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"])
 
     def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
         """Ask for the tokens behind each beginning of the candidates, one beginning after the other."""
@@ -81,7 +92,7 @@ class LlamaCpp(TokenServer):
             body |= {"n_probs": 1, "post_sampling_probs": request.temperature > 0}
         elif stop:
             # special tokens stand in the text, and so stop it, only if they are named here
-            body |= {"stop": [stop], "preserved_tokens": MARK.findall(stop)}
+            body |= {"stop": [stop], "preserved_tokens": MARKER.findall(stop)}
         if request.schema is not None:
             body["json_schema"] = dict(request.schema)
         answer = self._server.post("/completion", body)

@@ -13,12 +13,11 @@ from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import arguments_of, finish_of, with_thought
 from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls, with_field, with_images
-from gym_text_policies.backends.providers.connection import check_no_error, check_url, in_time
+from gym_text_policies.backends.providers.connection import check_no_error
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import client_key, key_of
-from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.keys import client_key
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.typed_decisions import check_no_picture, check_no_thought, normalised, systemone_fields
+from gym_text_policies.backends.providers.typed_decisions import normalised, systemone_fields
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -34,12 +33,12 @@ class OllamaBackend(RemoteBackend):
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
-        options: See `RemoteOptions`.
         base_url: Address of the server; by default OLLAMA_HOST of the environment, else this machine.
         key_variable: Name of the environment variable that holds the key, if the server wants one; None sends none.
         num_ctx: Most tokens that the model reads and writes; by default as the server is set, often 4096. Ollama leaves out the
             oldest turns of a longer chat without saying so. If Ollama reads fewer tokens although a chat has grown,
             `Answer.turns_dropped` is 1, and one warning is logged.
+        shared: See `RemoteOptions`.
     """
 
     provider = "ollama"
@@ -49,19 +48,17 @@ class OllamaBackend(RemoteBackend):
     def __init__(
         self,
         model: str,
-        options: RemoteOptions | None = None,
         *,
         base_url: str | None = None,
         key_variable: str | None = PROVIDERS["ollama"].key_variable,
         num_ctx: int | None = None,
+        **shared: Any,
     ) -> None:
-        super().__init__(model, options)
-        self._name_server(check_url(base_url))
+        super().__init__(model, base_url, key_variable, **shared)
         self._num_ctx = num_ctx if num_ctx is None else check_int("num_ctx", num_ctx, 1, 100_000_000)
         self._ollama: Any = import_extra("ollama", "ollama")
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
         key = client_key(self.provider, key_variable)
-        self._keep_secret(key_of(key_variable))
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         hooks = {"response": [_check_response]}
         self._client = self._ollama.Client(base_url, timeout=self._options.timeout, headers=headers, event_hooks=hooks)
@@ -74,31 +71,20 @@ class OllamaBackend(RemoteBackend):
         """Model, server and context."""
         return super().config | ({"num_ctx": self._num_ctx} if self._num_ctx else {})
 
-    def _ask_weights(self) -> dict[str, Any]:
-        """Return the digest of the model: of its weights, template and parameters."""
-        with self._failures():
-            models = in_time(self._options.timeout, self._client.list).models
-            names = (self.model, f"{self.model}:latest")
-            return next(({"digest": model.digest} for model in models if model.model in names and model.digest), {})
-
     def _ask(self, request: Request) -> Answer:
-        with self._failures():
-            return self._chat(request) if request.choices is None else self._systemone(request)
+        return self._chat(request) if request.choices is None else self._systemone(request)
 
     def _chat(self, request: Request) -> Answer:
         names = ("temperature", "top_p", "top_k", "min_p", "seed")
         options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)
-        response = in_time(
-            self._options.timeout,
-            lambda: self._client.chat(
-                self.model,
-                with_images(messages, request.picture),
-                tools=None if request.tool is None else tools_of(request),
-                think=request.think,
-                format=None if request.schema is None or request.tool is not None else dict(request.schema),
-                options={name: value for name, value in options.items() if value is not None},
-            ),
+        response = self._client.chat(
+            self.model,
+            with_images(messages, request.picture),
+            tools=None if request.tool is None else tools_of(request),
+            think=request.think,
+            format=None if request.schema is None or request.tool is not None else dict(request.schema),
+            options={name: value for name, value in options.items() if value is not None},
         )
         tokens_in = count(response.prompt_eval_count)
         answer = Answer(
@@ -131,14 +117,9 @@ class OllamaBackend(RemoteBackend):
             )
         return cut
 
-    def _check_choices(self, request: Request) -> None:
-        super()._check_choices(request)
-        check_no_picture(request)
-        check_no_thought(request)
-
     def _systemone(self, request: Request) -> Answer:
         fields = systemone_fields(request)
-        response = in_time(self._options.timeout, lambda: self._client.systemone(self.model, *fields.values()))
+        response = self._client.systemone(self.model, *fields.values())
         return Answer(
             probabilities=normalised(request.choices or (), response.answers["action"].probabilities),
             probability_kind=self.probability_kind,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from gym_text.errors import UsageError, check_bool, check_int
+from gym_text.errors import UsageError, check_int
 from gym_text_policies.backends.providers.answer_checks import is_number
 
 _LONGEST = 1e6
@@ -37,9 +37,6 @@ class RemoteOptions:
     server: str | None = None
     """A name for the server, which replaces its address in the identity of stored episodes and answers. So they are found again
     when the server has another address."""
-    identify_weights: bool = False
-    """Whether the identity of stored episodes and answers includes what the server tells of its model's weights, so that those of
-    other weights are not found. The server has to run then, even if all episodes are stored."""
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)
@@ -48,7 +45,6 @@ class RemoteOptions:
             most = _LONGEST if name == "timeout" else math.inf
             if not (name != "timeout" and value is None) and not (is_number(value) and 0 < value <= most):
                 raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
-        check_bool("identify_weights", self.identify_weights)
         for name in ("cache", "server"):
             check_name(name, getattr(self, name))
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_cache import AnswerCache, request_key
 from gym_text_policies.backends.providers.answer_checks import check_answer
-from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
-from gym_text_policies.backends.providers.chat_messages import picture_tokens
+from gym_text_policies.backends.providers.budget import Budget, Spending, prices_of
+from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.keys import key_of
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit, check_thought
 from gym_text_policies.backends.thoughts import thought_apart
@@ -39,7 +39,9 @@ class RemoteBackend(Backend):
 
     Args:
         model: The provider's name of the model.
-        options: How to call it.
+        base_url: Address of the server, if it is not the provider's.
+        key_variable: Name of the environment variable with the key.
+        shared: How to call it, see `RemoteOptions`.
     """
 
     remote = True
@@ -49,71 +51,35 @@ class RemoteBackend(Backend):
     most_choices: int = 0
     """Most choices of a request; 0 if the provider has no typed decisions."""
     probability_kind: str = "decision"
+    hides_thoughts = False
+    """Whether the provider may think without a sign of it in its answers."""
 
-    def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
-        self._server: dict[str, Any] = {}
-        self._hide: Callable[[str], str] = hide_keys
+    def __init__(self, model: str, base_url: str | None, key_variable: str | None, **shared: Any) -> None:
         if not model:
             raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
         self.model = model
-        self._options = options or RemoteOptions()
+        self._options = RemoteOptions(**shared)
+        self._url, name = check_url(base_url), self._options.server
+        if name and not self._url:
+            raise UsageError("server: expected none without a base_url; a server's name replaces that address in records.")
+        self._server = {"server": name} if name else {"base_url": self._url} if self._url else {}
+        key = key_of(key_variable)
+        self._hide: Callable[[str], str] = lambda text: hide_keys(text, key)  # whatever the key's variable is called
         self._tenacity = import_extra("tenacity", PROVIDERS[self.provider].extra)
-        self._prices = Prices.of(model, self._options.prices)
+        self._prices = prices_of(model, self._options.prices)
         self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
         self._cache = AnswerCache(self._options.cache) if self._options.cache else None
         self._thoughts = ThoughtLimit(self._call)
 
     @classmethod
-    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
-        """Return the backend of a model; `options` are of its constructor and of `RemoteOptions`."""
-        shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
-        of_class = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
-        return cls(model, RemoteOptions(**shared), **of_class)
-
-    @classmethod
     def option_names(cls) -> list[str]:
         """Return the names of its constructor's options, and of those that all providers take."""
-        return [name for name in super().option_names() if name != "options"] + list(SHARED_OPTIONS)
+        return [name for name in super().option_names() if name != "shared"] + list(SHARED_OPTIONS)
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model, the server, and with `identify_weights` what the server tells of the model's weights."""
-        weights = {"weights": self._weights} if self._options.identify_weights else {}
-        return {"backend": self.provider, "model": self.model, **self._server, **weights}
-
-    @cached_property
-    def _weights(self) -> dict[str, Any]:
-        """What the server tells of the model's weights. It is asked once."""
-        expected = "identify_weights: expected a server that tells of its model's weights"
-        try:
-            weights: dict[str, Any] = self.retrying()(self._ask_weights)
-        except CallError as error:
-            raise UsageError(f"{expected}; {self.failure(error)}") from None
-        if not weights:
-            raise UsageError(
-                f"{expected} (Ollama, llama.cpp, vLLM); that of {self.model!r} tells nothing. Name the weights yourself, by "
-                "server=NAME."
-            )
-        return weights
-
-    def _ask_weights(self) -> dict[str, Any]:
-        """Return what the server tells of the model's weights; an empty dict if it tells nothing."""
-        return {}
-
-    def _keep_secret(self, key: str | None) -> None:
-        """Hide a key in answers and errors, whatever its variable is called."""
-        self._hide = lambda text: hide_keys(text, key)
-
-    def _name_server(self, url: Any) -> None:
-        """Note what identifies the server in records: the name that the user gave it, or its address.
-
-        Raises:
-            UsageError: If there is a name and no address.
-        """
-        name = self._options.server
-        if name and not url:
-            raise UsageError("server: expected none without a base_url; a server's name replaces that address in records.")
-        self._server = {"server": name} if name else {"base_url": url} if url else {}
+        """The provider, the model and the server."""
+        return {"backend": self.provider, "model": self.model, **self._server}
 
     @property
     def spent(self) -> Spending:
@@ -149,7 +115,7 @@ class RemoteBackend(Backend):
                 f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
                 "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
             ) from None
-        check_thought(name, request, answer, hidden=self._hides_thoughts)
+        check_thought(name, request, answer, hidden=self.hides_thoughts)
         if request.tool is not None and answer.arguments is None:
             raise UsageError(
                 f"mode 'tool': expected a model that calls tools; asked before the run, {name} said {(answer.text or '')[:80]!r}. "
@@ -168,14 +134,9 @@ class RemoteBackend(Backend):
         tool = [dict(request.tool)] if request.tool else []
         return [*request.messages, *(request.choices or ()), dict(request.schema or {}), *tool], request.most_tokens
 
-    @property
-    def _hides_thoughts(self) -> bool:
-        """Whether the provider may think without a sign of it in its answers."""
-        return False
-
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
-        """Send a request once, inside `_failures`."""
+        """Send a request once."""
 
     @abstractmethod
     def _call_error(self, error: Exception) -> CallError | None:
@@ -189,15 +150,16 @@ class RemoteBackend(Backend):
         except (CallError, GymTextError):
             raise
         except Exception as error:
-            failed = self._call_error(error)
-            if failed is None and isinstance(error, _MISREAD):
-                failed = CallError.malformed(error)
-            if failed is None:
-                raise
+            failed = self._call_error(error) or (CallError.malformed(error) if isinstance(error, _MISREAD) else error)
             raise failed from None
 
     def _answer(self, request: Request) -> Answer:
         if request.choices is not None:
+            if request.picture is not None:
+                raise UsageError(
+                    "pictures: expected mode 'text', 'json' or 'tool'; typed decisions, and log-probabilities of whole actions, "
+                    "are made without a picture."
+                )
             self._check_choices(request)
             if len(request.choices) == 1:
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
@@ -214,9 +176,9 @@ class RemoteBackend(Backend):
                 f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."
             )
 
-    def _hint(self) -> str:
-        """Return what the user can do if the server refuses choices."""
-        return " Mode 'json' asks for no typed decision."
+    def _hint(self, request: Request, error: CallError) -> str:
+        """Return what the user can do if the server refuses a request."""
+        return "" if request.choices is None else " Mode 'json' asks for no typed decision."
 
     def _ask_whole(self, request: Request) -> Answer:
         """Return the answer to a request, which is sent again where the model's thought left no room for an answer."""
@@ -227,7 +189,7 @@ class RemoteBackend(Backend):
         try:
             answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request)
         except CallError as error:
-            raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
+            raise self.failure(error, self._hint(request, error) if error.refused else "") from None
         except UsageError as error:  # its message may quote the server, and so a key
             raise UsageError(self._shown(error, _SHOWN * 4)) from None
         return answer
@@ -235,8 +197,7 @@ class RemoteBackend(Backend):
     def _ask_within_budget(self, request: Request) -> Answer:
         with self._failures():
             sent, most = self._sent(request)
-        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, picture_tokens(request.picture))
-        self._budget.reserve(bound)
+        bound = self._budget.reserve(request, sent, most)
         spent = Spending()
         try:
             with self._failures():

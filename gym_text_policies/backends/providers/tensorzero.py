@@ -12,12 +12,10 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of, with_thought
-from gym_text_policies.backends.providers.chat_messages import with_field
-from gym_text_policies.backends.providers.chat_settings import effort_of, refuse_settings
-from gym_text_policies.backends.providers.connection import check_url
+from gym_text_policies.backends.providers.chat_messages import effort_of, refuse_settings, with_field
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import client_key, key_of
-from gym_text_policies.backends.providers.options import RemoteOptions, check_name
+from gym_text_policies.backends.providers.keys import client_key
+from gym_text_policies.backends.providers.options import check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Episode
 
@@ -31,29 +29,28 @@ class TensorZeroBackend(RemoteBackend):
 
     Args:
         model: ``FUNCTION`` (the gateway chooses the variant) or ``FUNCTION::VARIANT``.
-        options: See `RemoteOptions`; prices are by `model`. The gateway does not know of answers from the cache.
         config_file: Configuration of a gateway in this process.
         base_url: Address of a running gateway, in place of `config_file`.
         key_variable: Name of the environment variable with the running gateway's key, if it needs one; None sends none.
+        shared: See `RemoteOptions`; prices are by `model`. The gateway does not know of answers from the cache.
     """
 
     provider = "tensorzero"
+    hides_thoughts = True
 
     def __init__(
         self,
         model: str,
-        options: RemoteOptions | None = None,
         *,
         config_file: str | None = None,
         base_url: str | None = None,
         key_variable: str | None = PROVIDERS["tensorzero"].key_variable,
+        **shared: Any,
     ) -> None:
-        super().__init__(model, options)
+        super().__init__(model, base_url, key_variable, **shared)
         config_file = check_name("config_file", config_file)
         if (config_file is None) == (base_url is None):
             raise UsageError("tensorzero: expected config_file, or base_url of a running gateway; got both or neither.")
-        self._name_server(check_url(base_url))
-        self._keep_secret(key_of(key_variable))
         self._function, _, variant = model.partition("::")
         self._variant = variant or None
         os.environ.setdefault("RUST_LOG", "off")  # read at import; else the client writes to standard output
@@ -104,45 +101,40 @@ class TensorZeroBackend(RemoteBackend):
         with self._failures():
             self._client.feedback(metric_name=metric, value=value, episode_id=name)
 
-    @property
-    def _hides_thoughts(self) -> bool:
-        return True
-
     def _ask(self, request: Request) -> Answer:
         refuse_settings("tensorzero", request, ("top_k", "min_p", "tool"))
         system = "\n\n".join(message["content"] for message in request.messages if message["role"] == "system")
         chat = with_field([message for message in request.messages if message["role"] != "system"], None)
         params: dict[str, Any] = {"temperature": request.temperature, "max_tokens": request.most_tokens, "seed": request.seed}
         params |= {"top_p": request.top_p, "reasoning_effort": effort_of(request.think)}
-        with self._failures():
-            response = self._client.inference(
-                function_name=self._function,
-                variant_name=self._variant,
-                episode_id=self._episodes.get(request.episode),
-                input={"messages": chat} | ({"system": system} if system else {}),
-                params={"chat_completion": {name: value for name, value in params.items() if value is not None}},
-                output_schema=None if request.schema is None else dict(request.schema),
-            )
-            reference = str(response.episode_id)
-            if request.episode:
-                self._episodes[request.episode] = reference
-            if hasattr(response, "output"):  # a function of type json
-                text = response.output.raw
-                thought = ""
-            else:
-                text = "".join(block.text for block in response.content if block.type == "text")
-                thought = "\n".join(block.text or "" for block in response.content if block.type == "thought").strip()
-            usage = response.usage
-            answer = Answer(
-                text or "",
-                finish=finish_of(response.finish_reason and response.finish_reason.value),
-                tokens_in=count(usage.input_tokens),
-                tokens_cached=count(usage.provider_cache_read_input_tokens),
-                tokens_out=count(usage.output_tokens),
-                cost=usage.cost or 0.0,
-                reference=reference,
-            )
-            return with_thought(answer, thought)
+        response = self._client.inference(
+            function_name=self._function,
+            variant_name=self._variant,
+            episode_id=self._episodes.get(request.episode),
+            input={"messages": chat} | ({"system": system} if system else {}),
+            params={"chat_completion": {name: value for name, value in params.items() if value is not None}},
+            output_schema=None if request.schema is None else dict(request.schema),
+        )
+        reference = str(response.episode_id)
+        if request.episode:
+            self._episodes[request.episode] = reference
+        if hasattr(response, "output"):  # a function of type json
+            text = response.output.raw
+            thought = ""
+        else:
+            text = "".join(block.text for block in response.content if block.type == "text")
+            thought = "\n".join(block.text or "" for block in response.content if block.type == "thought").strip()
+        usage = response.usage
+        answer = Answer(
+            text or "",
+            finish=finish_of(response.finish_reason and response.finish_reason.value),
+            tokens_in=count(usage.input_tokens),
+            tokens_cached=count(usage.provider_cache_read_input_tokens),
+            tokens_out=count(usage.output_tokens),
+            cost=usage.cost or 0.0,
+            reference=reference,
+        )
+        return with_thought(answer, thought)
 
     def _call_error(self, error: Exception) -> CallError | None:
         if isinstance(error, self._tensorzero.TensorZeroError):

@@ -8,9 +8,7 @@ as the check before it does, and to no answer.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,22 +31,25 @@ class ThoughtLimit:
     def __init__(self, ask: Callable[..., Answer], is_limited: Callable[[Request], bool] = lambda _: False) -> None:
         self._ask, self._is_limited = ask, is_limited
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
-        self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request, with the tokens and the price of all calls that it took."""
         limit = self._limit_of(request)
         answer = self._ask(replace(request, think_tokens=limit))
         if limit is None and _is_cut(answer):
-            longer = self._with_room(replace(request, think_tokens=_limit(request)), answer)
+            limit = _limit(request)
+            longer = self._longer(replace(request, think_tokens=limit), answer)
             if longer is None:
                 return answer
-            limit, answer = _limit(request), _after(answer, longer)
+            answer = replace(longer, **spent([answer, longer]))
         if not _is_cut(answer):
             return answer
         if not _shows_thought(answer):  # a thought that was cut may stand in the text without a marker
             answer = replace(answer, text="", reasoning=answer.text, tokens_reasoning=answer.tokens_out)
-        return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, limit) else answer
+        # a token has at least one byte: a shorter text that was cut has fewer tokens than max_tokens, and the thought had the rest
+        is_short = len((answer.text or "").strip().encode()) < request.max_tokens
+        in_thought = is_short or (limit is not None and answer.tokens_reasoning > limit)
+        return self._closed(request, answer) if request.think is not False and in_thought else answer
 
     def _limit_of(self, request: Request) -> int | None:
         """Return the limit of tokens for a thought; None if no room for one is known to be needed."""
@@ -57,26 +58,19 @@ class ThoughtLimit:
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
         return _limit(request) if asked_for or self._thinks.get(request.think) else None
 
-    def _with_room(self, request: Request, cut: Answer) -> Answer | None:
-        """Return the answer to a request with room for a thought; None if the model does not think, as far as is known.
-
-        Args:
-            request: The request.
-            cut: The answer without such room.
-        """
-        if not _shows_thought(cut):
-            with self._lock:  # several threads may meet their first cut answers at once
-                if request.think not in self._thinks:
-                    trial = None
-                    with contextlib.suppress(PolicyError):  # a model that talks on may take too long
-                        trial = self._ask(request, once=True)
-                    found = trial is not None and _shows_thought(trial)
-                    # another answer may have shown a thought meanwhile
-                    return trial if self._thinks.setdefault(request.think, found) else None
-            if not self._thinks[request.think]:
-                return None
-        self._thinks[request.think] = True
-        return self._ask(request)
+    def _longer(self, request: Request, cut: Answer) -> Answer | None:
+        """Return the answer with room for a thought, after one that was cut; None if the model is not known to think."""
+        shown = _shows_thought(cut) or self._thinks.get(request.think)
+        if shown is False:
+            return None
+        try:
+            longer = self._ask(request, once=not shown)
+        except PolicyError:  # a model that talks on may take too long
+            if shown:
+                raise
+            longer = cut
+        thinks = self._thinks[request.think] = bool(shown or _shows_thought(longer) or self._thinks.get(request.think))
+        return longer if thinks else None
 
     def _closed(self, request: Request, thinking: Answer) -> Answer:
         """Return the answer after a thought that was cut. The thought, if the server shows it, is shown to the model again."""
@@ -84,8 +78,8 @@ class ThoughtLimit:
         if thinking.reasoning:
             last = {**last, "content": _THOUGHT_BEFORE.format(last["content"], thinking.reasoning)}
         final = replace(request, messages=(*before, last), think=False, think_tokens=None)
-        answer = _after(thinking, self._ask(replace(final, think_tokens=self._limit_of(final))))
-        return replace(answer, reasoning=thinking.reasoning or answer.reasoning, thought_cut=True)
+        answer = self._ask(replace(final, think_tokens=self._limit_of(final)))
+        return replace(answer, reasoning=thinking.reasoning or answer.reasoning, thought_cut=True, **spent([thinking, answer]))
 
 
 def _limit(request: Request) -> int:
@@ -103,29 +97,10 @@ def _shows_thought(answer: Answer) -> bool:
     return bool(answer.reasoning or answer.tokens_reasoning) or is_empty
 
 
-def _is_in_thought(request: Request, cut: Answer, limit: int | None) -> bool:
-    """Return whether a thought took more than its limit, so that the answer behind it is missing or cut."""
-    said = (cut.text or "").strip()
-    # a token has at least one byte: a shorter text that was cut has fewer tokens than max_tokens, and the thought had the rest
-    return (limit is not None and cut.tokens_reasoning > limit) or len(said.encode()) < request.max_tokens
-
-
-def _after(first: Answer, second: Answer) -> Answer:
-    """Return the second of two answers, with the tokens and the price of both."""
-    return replace(second, **spent([first, second]))
-
-
 def check_thought(model: str, request: Request, answer: Answer, *, hidden: bool) -> None:
-    """Check the answer to a request that was sent before a run.
+    """Raise `UsageError` if the answer to a request before a run is empty, or the model thinks otherwise than it is asked to.
 
-    Args:
-        model: The model's name.
-        request: The request.
-        answer: The answer.
-        hidden: Whether the server may hide that the model thinks.
-
-    Raises:
-        UsageError: If the answer is empty, or the model thinks otherwise than it is asked to.
+    With `hidden` the server may hide that the model thinks.
     """
     is_text = request.choices is None and request.tool is None
     thought = bool(answer.reasoning or answer.tokens_reasoning)

@@ -2,6 +2,9 @@
 
 A server is asked for the log-probability of each token of several candidates behind a prompt: the actions of mode ``choose``, each
 with the end of turn. Requests are made so that the server computes the prompt once, and uses its cache of earlier prompts.
+
+A server turns the words of a game into special tokens if they spell one, so that a game could forge a role. It also accepts tokens:
+so prompts are tokenised in this process, by the model's tokenizer of transformers, and compared with the server's tokens once.
 """
 
 from __future__ import annotations
@@ -9,13 +12,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
+from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.backends.providers.connection import Connection
+from gym_text_policies.records import Message
 
 Candidates = Sequence[Sequence[int]]
 """The tokens of each text that may stand behind a prompt."""
+_CHECKED: tuple[Message, ...] = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
+"""A chat whose tokens are compared with the server's."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +86,17 @@ class TokenServer(ABC):
 
     @property
     @abstractmethod
-    def tokenizer(self) -> Any:
-        """The model's tokenizer; `UsageError` if it cannot be loaded."""
+    def path(self) -> str:
+        """The server's name for the model: a folder, a file, or a name on the hub."""
 
-    def check_tokens(self, arguments: Mapping[str, Any]) -> None:  # noqa: B027  a server that tokenises has nothing to compare
-        """Check that the server gives a chat the same tokens as `tokenizer`, with these template arguments.
+    @property
+    def template(self) -> str | None:
+        """The server's chat template; None: that of the tokenizer."""
+        return None
 
-        Raises:
-            UsageError: If the tokens differ.
-        """
+    @abstractmethod
+    def chat_tokens(self, chat: Sequence[Message], arguments: Mapping[str, Any]) -> list[int]:
+        """Return the server's tokens of a chat, with template arguments, up to where an answer begins."""
 
     @abstractmethod
     def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
@@ -100,6 +112,69 @@ class TokenServer(ABC):
             stop: A text behind which the server may stop, if there is one. If the request needs the log-probability of each token,
                 it is not sent, as servers do not give those of its tokens.
         """
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer: of the name that the user gave, or else of the server's name for the model.
+
+        Raises:
+            UsageError: If it cannot be loaded, or has no chat template.
+        """
+        path = self._tokenizer_name or self.path
+        model = f"the model {self._server.model!r}"
+        return load_tokenizer(
+            path, f"tokenizer: expected that of {model}, which {self.name} leaves to its client; got {path!r}.", self.template
+        )
+
+    def check_tokens(self, arguments: Mapping[str, Any]) -> None:
+        """Check that the server gives a chat the same tokens as `tokenizer`, with these template arguments.
+
+        Raises:
+            UsageError: If the tokens differ.
+        """
+        chat = list(_CHECKED)
+        here = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, **arguments)["input_ids"]
+        tokens = self.chat_tokens(chat, arguments)
+        if list(here) != tokens:
+            given = f" with the template arguments {dict(arguments)}" if arguments else ""
+            raise UsageError(
+                f"tokenizer: expected the tokens that {self.name} gives a chat{given}; {self._tokenizer_name or self.path!r} gives "
+                f"{list(here)}, the server {tokens}. Name the served model's tokenizer: tokenizer='hf:OWNER/NAME', or the folder "
+                "of its files."
+            )
+
+
+def load_tokenizer(name: str, why: str, template: str | None = None) -> Any:
+    """Return a tokenizer of transformers.
+
+    Args:
+        name: ``hf:OWNER/NAME`` or ``OWNER/NAME`` on the Hugging Face hub, a folder, a GGUF file, or ``smollm2``.
+        why: The beginning of the error if it cannot be loaded.
+        template: A chat template in place of the tokenizer's.
+
+    Raises:
+        UsageError: If there is no such tokenizer, or it has no chat template.
+        MissingDependencyError: If transformers is not installed.
+    """
+    transformers = import_extra("transformers", "local")
+    if name == "smollm2":
+        from gym_text_policies.backends.local.smollm2 import smollm2_folder
+
+        name = str(smollm2_folder())
+    file = Path(name)
+    try:
+        if file.suffix == ".gguf":
+            import_extra("gguf", "local")
+            tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name.removeprefix("hf:"), trust_remote_code=False)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise UsageError(
+            f"{why} {' '.join(str(error).split())[:300]} Name it: tokenizer='hf:OWNER/NAME', or the folder of its files."
+        ) from error
+    tokenizer.chat_template = template or tokenizer.chat_template
+    check_tokenizer(tokenizer, f"{why} {name!r}:")
+    return tokenizer
 
 
 def draw_settings(request: Request) -> dict[str, float]:

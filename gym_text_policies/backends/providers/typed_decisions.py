@@ -14,15 +14,11 @@ from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_messages import with_field
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.records import Message
-
-_QUESTION = {"type": "choice", "instructions": "Which action comes next?"}
-"""The question of a decision, without its choices."""
 
 
 def decision(server: Connection, request: Request) -> Answer:
     """Return the probabilities of a request's choices by one decision of ``/v1/decisions``."""
-    question = _QUESTION | {"choices": [{"value": choice} for choice in request.choices or ()]}
+    question = _question(request, choices=[{"value": choice} for choice in request.choices or ()])
     body = {"model": server.model, "input": with_field(request.messages, None), "questions": [question]}
     reply = server.post("/v1/decisions", body)
     answer, usage = reply["answers"][0], reply["usage"]
@@ -51,14 +47,10 @@ def systemone(server: Connection, request: Request) -> Answer:
 
 def systemone_fields(request: Request) -> dict[str, Any]:
     """Return the state and the question of a request with choices, as ``/v1/systemone`` takes them."""
-    question = _QUESTION | {"criteria": dict.fromkeys(request.choices or ())}
-    return {"state": _as_state(request.messages), "questions": {"action": question}}
-
-
-def _as_state(messages: Sequence[Message]) -> str:
-    """Return a chat as one text."""
+    messages = request.messages
     chat = any(message["role"] == "assistant" for message in messages)
-    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
+    state = "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
+    return {"state": state, "questions": {"action": _question(request, criteria=dict.fromkeys(request.choices or ()))}}
 
 
 def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
@@ -74,19 +66,15 @@ def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> di
     return {choice: value / total for choice, value in zip(choices, values, strict=True)}
 
 
-def check_no_picture(request: Request) -> None:
-    """Raise `UsageError` if choices that no chat asks for are to be made with a picture."""
-    if request.picture is not None:
-        raise UsageError(
-            "pictures: expected mode 'text', 'json' or 'tool'; typed decisions, and log-probabilities of whole actions, are made "
-            "without a picture."
-        )
+def _question(request: Request, **choices: Any) -> dict[str, Any]:
+    """Return the question of a decision.
 
-
-def check_no_thought(request: Request) -> None:
-    """Raise `UsageError` if a typed decision, before which no model thinks, is to be made with a thought."""
+    Raises:
+        UsageError: If it is to be made with a thought. No model thinks before a typed decision.
+    """
     if request.think:
         raise UsageError(
             f"think={request.think!r}: expected another mode; a typed decision is made without a thought. Take mode 'json' or "
             "'text', or openai: with decide='logprobs'."
         )
+    return {"type": "choice", "instructions": "Which action comes next?", **choices}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.providers.chat_answers import finish_of
-from gym_text_policies.backends.providers.chat_tokenizer import load_tokenizer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.token_server import (
     Candidates,
@@ -20,11 +18,10 @@ from gym_text_policies.backends.providers.token_server import (
     draw_settings,
     next_tokens,
 )
+from gym_text_policies.records import Message
 
 _MOST_TOKENS = 128
 """vLLM's limit of `logprob_token_ids` in a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
-_CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
-"""A chat whose tokens are compared with the server's."""
 
 
 class VLLM(TokenServer):
@@ -42,29 +39,15 @@ class VLLM(TokenServer):
         return int(self._row["max_model_len"])
 
     @property
-    def _path(self) -> str:
-        """The tokenizer's name: the user's, or the server's for the model, which is a folder or a name on the hub."""
-        return self._tokenizer_name or str(self._row["root"])
+    def path(self) -> str:
+        """The server's name for the model, which is a folder or a name on the hub."""
+        return str(self._row["root"])
 
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The model's tokenizer."""
-        why = f"tokenizer: expected that of the model {self._server.model!r}, which vLLM leaves to its client; got {self._path!r}."
-        return load_tokenizer(self._path, why=why)
-
-    def check_tokens(self, arguments: Mapping[str, Any]) -> None:
-        """Compare the tokens of a chat."""
-        chat = list(_CHECKED)
-        own = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, **arguments)["input_ids"]
-        body = {"model": self._server.model, "messages": chat, "add_generation_prompt": True}
+    def chat_tokens(self, chat: Sequence[Message], arguments: Mapping[str, Any]) -> list[int]:
+        """Ask for the tokens of the chat."""
+        body = {"model": self._server.model, "messages": list(chat), "add_generation_prompt": True}
         body |= {"chat_template_kwargs": dict(arguments)} if arguments else {}
-        tokens = self._server.post("/tokenize", body)["tokens"]
-        if list(own) != tokens:
-            given = f" with the template arguments {dict(arguments)}" if arguments else ""
-            raise UsageError(
-                f"tokenizer: expected the tokens that vLLM gives a chat{given}; {self._path!r} gives {list(own)}, the server "
-                f"{tokens}. Name the served model's tokenizer: tokenizer='hf:OWNER/NAME', or the folder of its files."
-            )
+        return list(self._server.post("/tokenize", body)["tokens"])
 
     def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
         """Ask for the tokens behind all beginnings at once; more than 128 different tokens take several requests."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from provider_server import Fault, ProviderServer, running
 
-from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Answer, Request
@@ -98,42 +97,6 @@ def test_a_named_server_is_known_at_another_address(server, backend_of, provider
         assert (len(server.requests), len(moved.requests)) == (1, 0), "its answers are found again"
         assert backend_of(moved, provider, cache=str(tmp_path)).answer([QUESTION])[0].text and len(moved.requests) == 1
     assert "base_url" in backend_of(server, provider).config, "without a name the address counts"
-
-
-def serve_weights(server, weights):
-    """Let a server say of its models what vLLM and Ollama say."""
-    row = {"id": "m", "object": "model", "created": len(server.requests), "owned_by": "vllm", "root": weights, "parent": None}
-    server.tells["/v1/models"] = {"data": [row, row | {"id": "other", "root": "other"}]}
-    ollama = {"modified_at": "2026-01-01T00:00:00Z", "size": 9, "details": {}}
-    models = [ollama | {"model": "other:latest", "digest": "other"}, ollama | {"model": "m:latest", "digest": weights}]
-    server.tells["/api/tags"] = {"models": models}
-
-
-@pytest.mark.parametrize("provider", ["openai", "ollama"])
-def test_other_weights_behind_a_name_are_known_by_what_the_server_says(server, backend_of, provider, tmp_path):
-    options = {"identify_weights": True, "server": "lab", "cache": str(tmp_path)}
-    serve_weights(server, "one")
-    first = backend_of(server, provider, **options)
-    assert first.answer([QUESTION])[0].text and list(first.config["weights"].values()) == ["one"]
-    assert backend_of(server, provider, **options).answer([QUESTION])[0].text and len(server.requests) == 1
-    serve_weights(server, "another")
-    assert backend_of(server, provider, **options).answer([QUESTION])[0].text and len(server.requests) == 2
-    assert "weights" not in backend_of(server, provider).config, "without the option no server is asked"
-
-
-def test_servers_that_say_nothing_or_have_different_weights_are_refused(server, backend_of):
-    for provider in ("openai", "ollama"):
-        server.tells["/api/tags"] = {"models": []}
-        with pytest.raises(UsageError, match=r"identify_weights: .*'m' tells nothing\. Name the weights yourself, by server=NAME"):
-            _ = backend_of(server, provider, identify_weights=True).config
-    with running(ProviderServer()) as other:
-        serve_weights(server, "one")
-        serve_weights(other, "another")
-        urls = [f"{one.url}/v1" for one in (server, other)]
-        with pytest.raises(UsageError, match="identify_weights: expected servers of one model"):
-            _ = backend_of(server, base_url=urls, identify_weights=True).config
-    with pytest.raises(UsageError, match=r"identify_weights: .*connection failed"):
-        _ = backend_of(server, base_url="http://127.0.0.1:9/v1", identify_weights=True).config
 
 
 def test_several_processes_write_at_the_same_time(tmp_path):

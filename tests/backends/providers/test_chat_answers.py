@@ -46,10 +46,7 @@ THOUGHTS = {
     "DeepSeek and SGLang": {"reasoning_content": " A wall.\n"},
     "vLLM": {"reasoning": "A wall."},
     "others": {"thinking": "A wall."},
-    "OpenRouter": {
-        "reasoning_details": [{"type": "reasoning.text", "text": "A wall."}, {"type": "reasoning.encrypted", "data": "x"}]
-    },
-    "OpenRouter, in short": {"reasoning": None, "reasoning_details": [{"type": "reasoning.summary", "summary": "A wall."}]},
+    "OpenRouter": {"reasoning": "A wall.", "reasoning_details": [{"type": "reasoning.text", "text": "A wall."}]},
     "Mistral": {
         "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "A wall."}]}, {"type": "text", "text": "go"}]
     },

@@ -55,8 +55,6 @@ def test_the_real_llama_cpp_chooses_and_writes_behind_the_thought_as_this_proces
     command = ["python", llama_server.__file__, "--model", str(file), "--float32", "--ctx-size", "1024"]
     with serving(command, "/health", tmp_path / "log") as url:
         assert_thinks_as_this_process_does(backend_of(url), TransformersBackend(model, tokenizer, "thinker"))
-        weights = backend_of(url, identify_weights=True).config["weights"]
-        assert weights["file"] == "thinker.gguf" and len(weights["template"]) == 16 and weights["meta"]["n_params"] > 0
         with pytest.raises(UsageError, match=r"mode 'choose'.*HTTP 404.*decide='auto' or 'logprobs'.*Mode 'json'"):
             backend_of(url, decide="decisions").check(Request(chat("A wall."), ("yes", "no")))
 
@@ -75,9 +73,9 @@ def test_template_arguments_and_the_end_of_turn_are_the_users_and_part_of_the_id
         backend_of(vllm.url, end_of_turn="the end").answer([request])
 
 
-def test_the_longest_thought_that_the_window_allows_is_reserved(vllm, backend_of):
+def test_a_thought_without_a_limit_of_its_own_is_reserved(vllm, backend_of):
     for request in (Request(chat("A wall."), CHOICES), Request(chat("A wall."), max_tokens=8, tokens=True)):
-        with pytest.raises(BudgetError, match=r"the next call may take up to (7|8)\d\d"):
+        with pytest.raises(BudgetError, match=r"the next call may take up to 2\d\d\d"):
             backend_of(vllm.url, max_total_tokens=700).answer([request])
         for settings in ({"think_tokens": 20}, {"think": False}):
             backend_of(vllm.url, max_total_tokens=700).answer([replace(request, **settings)])

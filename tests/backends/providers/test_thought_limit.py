@@ -1,20 +1,18 @@
 """Models that think, behind servers: their thoughts are read, counted and given room, and none of them is played."""
 
-import contextlib
 import functools
 import json
 from dataclasses import replace
 
 import gymnasium as gym
 import pytest
-from provider_server import Fault, running
-from thinking_server import KINDS, THOUGHT, ThinkingServer, expert_of
+from provider_server import Fault
+from thinking_server import KINDS, THOUGHT, expert_of, served
 
 from gym_text import UsageError
 from gym_text.errors import BudgetError
 from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
 from gym_text_policies.policy import text_spec
 
@@ -35,16 +33,6 @@ make = functools.partial(gym.make, "BabyAIText-v0", task="goto")
 @pytest.fixture(scope="module")
 def player():
     return expert_of(make, SEEDS)
-
-
-@contextlib.contextmanager
-def served(kind, *args, provider=None, options=None, **settings):
-    """Yield a server of a kind, and a model behind it."""
-    with running(ThinkingServer(kind, *args, **settings)) as server:
-        provider = provider or ("ollama" if kind == "ollama" else "openai")
-        url = {"openai": f"{server.url}/v1"}.get(provider, server.url)
-        with contextlib.closing(load_backend(f"{provider}:m", base_url=url, **(options or {}))) as backend:
-            yield server, backend
 
 
 @pytest.mark.parametrize(
