@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from gymnasium import logger, spaces
 
 from gym_text.errors import StepOrderError, UsageError, check_choice
 from gym_text.spaces import ActionNames, FreeText
-from gym_text.spec import Field, TextSpec
+from gym_text.spec import Action, Field, TextSpec
 from gym_text.text_env import TextEnv
 
 Actions = Literal["text", "index"]
@@ -40,6 +41,11 @@ def game_space(max_text: int, max_name: int = 128) -> spaces.Dict:
     """
     texts = {key: FreeText(max_text) for key, field in GAME_FIELDS.items() if not field.is_list}
     return spaces.Dict(texts | {"valid_actions": ActionNames(max_name)})
+
+
+def listed_spec(goal: str, *actions: Action, reward: str, fields: Mapping[str, Field] = GAME_FIELDS) -> TextSpec:
+    """Return the spec of a game that lists its valid actions; `actions` are their patterns."""
+    return TextSpec(goal, fields, actions, "text", reward=reward)
 
 
 class IndexActionsEnv(TextEnv):

@@ -1,6 +1,6 @@
 """Registers the environments of this package, and says which environments the commands use if the user names none.
 
-A new environment needs its own file, a `register` block here, and its page in the documentation.
+A new environment needs a class with its docstring, a row here, and its part of a page in the documentation.
 """
 
 from __future__ import annotations
@@ -34,68 +34,29 @@ WORDS = (
 HEAVY = ("frame_skip", "width", "height")
 """Arguments that can make a step arbitrarily long, or a picture arbitrarily large."""
 
-_TEXTWORLD_EXPRESS = {
-    "CookingWorld": "cooking_world",
-    "Commonsense": "commonsense",
-    "CoinCollector": "coin_collector",
-    "MapReader": "map_reader",
-    "Arithmetic": "arithmetic",
-    "Sorting": "sorting",
-    "SimonSays": "simon_says",
-    "SimonSaysMemory": "simon_says",
-    "PeckingOrder": "pecking_order",
-}
-"""The games of TextWorldExpress, and their modules."""
+_EXPRESS, _TEXTWORLD = "gym_text.textworld_express", "gym_text.textworld.games"
 
-for _game, _module in _TEXTWORLD_EXPRESS.items():
-    register(
-        id=f"{_game}Text-v0",
-        entry_point=f"gym_text.textworld_express.{_module}:{_game}Env",
-        max_episode_steps=50,
-    )
-for _game, _module, _limit in (
-    ("Cooking", "cooking:CookingEnv", 100),
-    ("TreasureHunter", "treasure_hunter:TreasureHunterEnv", 50),
-    ("CoinCollector", "coin_collector:CoinCollectorEnv", 50),
-    ("Text", "game_file:GameFileEnv", 100),
+for _id, _entry_point, _most_steps in (
+    ("CookingWorldText-v0", f"{_EXPRESS}.house_games:CookingWorldEnv", 50),
+    ("CommonsenseText-v0", f"{_EXPRESS}.house_games:CommonsenseEnv", 50),
+    ("CoinCollectorText-v0", f"{_EXPRESS}.house_games:CoinCollectorEnv", 50),
+    ("MapReaderText-v0", f"{_EXPRESS}.house_games:MapReaderEnv", 50),
+    ("ArithmeticText-v0", f"{_EXPRESS}.puzzle_games:ArithmeticEnv", 50),
+    ("SortingText-v0", f"{_EXPRESS}.puzzle_games:SortingEnv", 50),
+    ("SimonSaysText-v0", f"{_EXPRESS}.puzzle_games:SimonSaysEnv", 50),
+    ("SimonSaysMemoryText-v0", f"{_EXPRESS}.puzzle_games:SimonSaysMemoryEnv", 50),
+    ("PeckingOrderText-v0", f"{_EXPRESS}.puzzle_games:PeckingOrderEnv", 50),
+    ("TextWorldCooking-v0", f"{_TEXTWORLD}:CookingEnv", 100),
+    ("TextWorldTreasureHunter-v0", f"{_TEXTWORLD}:TreasureHunterEnv", 50),
+    ("TextWorldCoinCollector-v0", f"{_TEXTWORLD}:CoinCollectorEnv", 50),
+    ("TextWorldText-v0", f"{_TEXTWORLD}:GameFileEnv", 100),
+    ("ScienceWorldText-v0", "gym_text.science_world.env:ScienceWorldEnv", 1000),
+    ("BabyAIText-v0", "gym_text.babyai.env:BabyAITextEnv", None),  # each level has its own step limit
+    ("SokobanText-v0", "gym_text.sokoban.env:SokobanEnv", 120),
+    ("TextCraftText-v0", "gym_text.textcraft.env:TextCraftEnv", 100),
+    ("TextArenaText-v0", "gym_text.textarena.env:TextArenaEnv", 200),
+    ("TextArenaTwoPlayers-v0", "gym_text.textarena.two_players:TextArenaTwoPlayersEnv", 200),
+    ("LunarLanderLLM-v2", "gym_text.lunar_lander:LunarLanderEnv", 1000),
+    ("MountainCarContinuousLLM-v0", "gym_text.mountain_car:MountainCarContinuousEnv", 999),
 ):
-    register(id=f"TextWorld{_game}-v0", entry_point=f"gym_text.textworld.{_module}", max_episode_steps=_limit)
-register(
-    id="ScienceWorldText-v0",
-    entry_point="gym_text.science_world.env:ScienceWorldEnv",
-    max_episode_steps=1000,
-)
-register(
-    id="BabyAIText-v0",
-    entry_point="gym_text.babyai.env:BabyAITextEnv",  # no max_episode_steps: each level has its own step limit
-)
-register(
-    id="SokobanText-v0",
-    entry_point="gym_text.sokoban.env:SokobanEnv",
-    max_episode_steps=120,
-)
-register(
-    id="TextCraftText-v0",
-    entry_point="gym_text.textcraft.env:TextCraftEnv",
-    max_episode_steps=100,
-)
-register(
-    id="TextArenaText-v0",
-    entry_point="gym_text.textarena.env:TextArenaEnv",
-    max_episode_steps=200,
-)
-register(
-    id="TextArenaTwoPlayers-v0",
-    entry_point="gym_text.textarena.two_players:TextArenaTwoPlayersEnv",
-    max_episode_steps=200,
-)
-register(
-    id="LunarLanderLLM-v2",
-    entry_point="gym_text.lunar_lander:LunarLanderEnv",
-    max_episode_steps=1000,
-)
-register(
-    id="MountainCarContinuousLLM-v0",
-    entry_point="gym_text.mountain_car:MountainCarContinuousEnv",
-    max_episode_steps=999,
-)
+    register(id=_id, entry_point=_entry_point, max_episode_steps=_most_steps)

@@ -19,7 +19,6 @@ LAYERS = {
             "spaces",
             "screen",
             "parameters",
-            "docstrings",
             "user_folder",
             "java",
             "html",

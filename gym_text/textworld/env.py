@@ -1,39 +1,37 @@
-"""TextWorld's games as Gymnasium environments: their base classes, and what their specs and docstrings share.
+"""TextWorld's games as Gymnasium environments: their base class, and what their specs and docstrings share.
 
-The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), with its own client. Each game has a
-module of its own.
+The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), with its own client.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
-from gym_text.errors import check_choice, check_int, check_options
+from gym_text.errors import check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, fold_seed
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
-from gym_text.parameters import Flag, Parameters, signature_of
-from gym_text.spec import Action, Observation, TextSpec
+from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
+from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld.level_files import Levels
 from gym_text.textworld.session import Session, SessionState, command_of
 
 _MAX_TEXT = 16384
 """Most characters of a text; the longest room seen has about 2,500."""
-LOOK = Action("look", "describe the present room")
-INVENTORY = Action("inventory", "list what you carry")
-GO = Action("go {direction}", "walk north, east, south or west")
-EXAMINE = Action("examine {thing}", "look at a thing")
+EXPLORE = (
+    Action("look", "describe the present room"),
+    Action("inventory", "list what you carry"),
+    Action("go {direction}", "walk north, east, south or west"),
+    Action("examine {thing}", "look at a thing"),
+)
 TAKE = (Action("take {thing}", "pick up a thing from the floor"), Action("take {thing} from {place}", "pick it up from elsewhere"))
 DROP = Action("drop {thing}", "put down a thing on the floor")
 PUT = (Action("put {thing} on {supporter}", "put down a thing"), Action("insert {thing} into {container}", "put a thing away"))
 OPEN = (Action("open {thing}", "open a door or container"), Action("close {thing}", "close it"))
 UNLOCK = (Action("unlock {thing} with {key}", "unlock a door or container"), Action("lock {thing} with {key}", "lock it"))
 
-_SHARED = {
+_TEXTS = {
     "engine": "textworld 1.7.0",
     "action_space": f"""\
 `Text`: any string is a legal action. ``obs["valid_actions"]`` has TextWorld's admissible commands; the game understands other
@@ -41,9 +39,8 @@ words for them too ("get" for "take"). A command that the game does not understa
 ``info["action_was_valid"]`` to False; so do "wait" and commands to the interpreter instead of the game (restart, undo, save …).
 
 {INDEX_ACTIONS} n is {{n}}.""",
-    "observation_space": observation_table(
-        "the game's answer to the last action, without title, prompt and status line, in ASCII", "the game's objective"
-    ),
+    "text": "the game's answer to the last action, without title, prompt and status line, in ASCII",
+    "goal": "the game's objective",
     "starting_state": """\
 Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
 test 3,000,000 + i: the game that ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its
@@ -56,34 +53,61 @@ makes a new plan in every state off that path (TextWorld's policy commands), as 
 things that it needs without reading the cookbook first. `gold_steps` is the number of steps in the plan that begins with
 `gold_action`.""",
 }
-"""Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 
 
-class TextWorldEnv(IndexActionsEnv):
-    """Base class of TextWorld's games: it plays a game file, and the expert's path is the walkthrough in that file.
+class TextWorldEnv(GameWithParameters, IndexActionsEnv):
+    """Base class of TextWorld's games. The expert's path is the walkthrough in a game's file.
 
     Args:
-        spec: The game's spec.
-        most_actions: Size of the index space.
+        num_levels: Levels in a fold.
         actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
+        parameters: The game's parameters; ``difficulty`` is the name of a preset; other arguments replace its values.
+
+    Raises:
+        UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
     """
 
-    levels: Levels | None = None
-    """The levels of the game; None if the user has named a game file."""
+    texts = _TEXTS
+    argument_rows: ClassVar[tuple[str, ...]] = ("| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |",)
+    challenge: ClassVar[str]
+    """TextWorld's name for the game."""
 
     def __init__(
-        self, spec: TextSpec, most_actions: int, *, actions: Actions, fold: Fold | None, expert: Expert, render_mode: str | None
+        self,
+        *,
+        num_levels: int = 1000,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+        **parameters: int | bool | str | None,
     ) -> None:
+        check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        self._set_actions(spec, actions, most_actions)
+        self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
+        self.game_parameters = self.read_parameters(parameters)
+        self.levels = Levels(self.challenge, self._settings())
+        self._set_actions(self.game_spec, actions, self.index_size(self.game_parameters))
         self.observation_space = game_space(_MAX_TEXT)
         self._session: Session | None = None
         self._state: SessionState | None = None
         self._rest: tuple[str, ...] = ()
         """The rest of the expert's path, while the player follows it."""
+
+    def _settings(self) -> dict[str, int | bool | str]:
+        """Return the settings under TextWorld's names."""
+        return dict(self.engine_parameters(self.game_parameters))
+
+    @property
+    def fold_size(self) -> int:
+        """Levels in a fold: ``num_levels``."""
+        return self.num_levels
+
+    def _level_seed(self, seed: int) -> int:
+        return fold_seed(self.fold, seed % self.num_levels)
 
     def level_file(self, seed: int) -> Path:
         """Return the story file of a level, and make it first if needed.
@@ -91,7 +115,6 @@ class TextWorldEnv(IndexActionsEnv):
         Args:
             seed: TextWorld's seed of the level.
         """
-        assert self.levels is not None
         return self.levels.file(seed)
 
     def _game(self) -> Session:
@@ -152,93 +175,3 @@ class TextWorldEnv(IndexActionsEnv):
         if self.expert != "replan" or self._state is None:
             return super()._steps_left()
         return len(self._rest or self._state.policy)
-
-
-class MadeGameEnv(TextWorldEnv):
-    """Base class of the games that TextWorld makes from a seed.
-
-    A subclass sets the class variables below and has the docstring of the environment. Its constructor takes the parameters of the
-    game as well.
-
-    Args:
-        num_levels: Levels in a fold.
-        actions: As `TextWorldEnv`.
-        fold: As `TextWorldEnv`.
-        expert: As `TextWorldEnv`.
-        render_mode: As `TextWorldEnv`.
-        parameters: The game's parameters; ``difficulty`` is the name of a preset; other arguments replace its values.
-
-    Raises:
-        UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
-    """
-
-    challenge: ClassVar[str]
-    """TextWorld's name for the game."""
-    game_spec: ClassVar[TextSpec]
-    parameters: ClassVar[Parameters]
-    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {}
-    """Published settings by name."""
-    most_actions: ClassVar[int]
-    """Size of the index space at the registered parameters: the most valid actions measured, and some more."""
-    most_actions_ever: ClassVar[int]
-    """The same at all other parameters."""
-    __signature__: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Fill in the docstring and the signature from what the games share and the table `parameters`."""
-        super().__init_subclass__(**kwargs)
-        shared = [p for p in inspect.signature(MadeGameEnv.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        preset = inspect.Parameter("difficulty", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
-        cls.__signature__ = signature_of(cls.parameters, [*[preset] * bool(cls.presets), *shared])
-        rows = ["| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |"]
-        if cls.presets:
-            names = ", ".join(cls.presets)
-            rows.insert(0, f"| `difficulty` | {names} | None | a published setting; other arguments replace its values |")
-        arguments = arguments_table(cls.parameters, *rows)
-        cls.__doc__ = textworld_page(cls.__doc__, index_size(cls.most_actions, cls.most_actions_ever), arguments)
-
-    def __init__(
-        self,
-        *,
-        num_levels: int = 1000,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-        **parameters: int | bool | str | None,
-    ) -> None:
-        check_choice("fold", fold, FOLDS)
-        self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
-        self.game_parameters = self._read_parameters(dict(parameters))
-        registered = all(self.game_parameters[name] == p.default for name, p in self.parameters.items())
-        size = self.most_actions if registered else self.most_actions_ever
-        super().__init__(self.game_spec, size, actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._fold: Fold = fold
-        self.levels = Levels(self.challenge, self._settings())
-
-    def _read_parameters(self, arguments: dict[str, Any]) -> dict[str, int | bool]:
-        """Return all parameters by name: each value is the argument's, else the preset's, else the default."""
-        check_options(type(self).__name__, arguments, inspect.signature(type(self)).parameters)
-        preset = arguments.pop("difficulty", None)
-        if preset is not None:
-            check_choice("difficulty", preset, self.presets)
-        values = {name: p.default for name, p in self.parameters.items()} | dict(self.presets.get(preset, {})) | arguments
-        checked = {name: p.check(name, values[name]) for name, p in self.parameters.items()}
-        return {name: bool(checked[name]) if isinstance(p, Flag) else checked[name] for name, p in self.parameters.items()}
-
-    def _settings(self) -> dict[str, int | bool | str]:
-        """Return the settings under TextWorld's names."""
-        return {p.engine_name: self.game_parameters[name] for name, p in self.parameters.items()}
-
-    @property
-    def fold_size(self) -> int:
-        """Levels in a fold: ``num_levels``."""
-        return self.num_levels
-
-    def _level_seed(self, seed: int) -> int:
-        return fold_seed(self._fold, seed % self.num_levels)
-
-
-def textworld_page(page: str | None, size: str, arguments: str = "") -> str:
-    """Fill in a docstring: the texts that all share, the size of the index space, and the table of arguments."""
-    return filled(page or "", {**_SHARED, "n": size, "arguments": arguments})

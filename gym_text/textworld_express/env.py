@@ -1,22 +1,20 @@
 """TextWorldExpress's games as Gymnasium environments: their base class, and what their specs share.
 
-The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a module of its own.
+The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). The games are in
+`house_games` and `puzzle_games`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
-from gym_text.errors import UsageError, check_options
+from gym_text.errors import UsageError
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
-from gym_text.parameters import Parameters, signature_of
-from gym_text.spec import Action, Observation, TextSpec
+from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
+from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
@@ -32,7 +30,7 @@ WALK = (
     Action("move {direction}", "walk to the next room"),
 )
 
-_SHARED = {
+_TEXTS = {
     "engine": "textworld-express 1.1.0",
     "action_space": f"""\
 `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
@@ -40,7 +38,8 @@ with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` 
 
 {INDEX_ACTIONS} n is the largest number of valid actions that
 was measured: {{n}}.""",
-    "observation_space": observation_table("the game's answer to the last action, unchanged", "the task"),
+    "text": "the game's answer to the last action, unchanged",
+    "goal": "the task",
     "starting_state": """\
 Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
 to 20999. No level of one fold is a level of another.""",
@@ -50,14 +49,10 @@ replay does not win, the key is left out. With ``expert="replan"`` the expert ma
 has left the path, and keeps the plan only if it wins when replayed. `gold_steps` is the number of steps in the plan that begins
 with `gold_action`.""",
 }
-"""Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 
 
-class TextWorldExpressEnv(JavaGameEnv):
+class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
     """Base class of the games. A plan of the engine's expert is used only if it wins when it is replayed.
-
-    A subclass sets the class variables below and has the docstring of the environment. Its constructor takes the parameters of the
-    game as well.
 
     Args:
         actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
@@ -70,27 +65,13 @@ class TextWorldExpressEnv(JavaGameEnv):
         UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
     """
 
+    texts = _TEXTS
     game: ClassVar[str]
     """The engine's name for the game."""
     game_size = 2**20  # at most 0.25 MB were measured
-    game_spec: ClassVar[TextSpec]
-    most_actions: ClassVar[int]
-    """Most valid actions measured at the registered parameters: the size of the index space there."""
-    most_actions_ever: ClassVar[int]
-    """Most valid actions measured at any parameters: the size of the index space at parameters that are not registered."""
-    parameters: ClassVar[Parameters] = {}
     fixed_parameters: ClassVar[dict[str, int]] = {}
     """The engine's parameters that a user cannot set, as they define the game."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
-    __signature__: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Fill in the docstring and the signature from what the games share and the table `parameters`."""
-        super().__init_subclass__(**kwargs)
-        shared = inspect.signature(TextWorldExpressEnv.__init__).parameters.values()
-        cls.__signature__ = signature_of(cls.parameters, [p for p in shared if p.kind is p.KEYWORD_ONLY])
-        size = index_size(cls.most_actions, cls.most_actions_ever)
-        cls.__doc__ = filled(cls.__doc__ or "", {**_SHARED, "n": size, "arguments": arguments_table(cls.parameters)})
 
     def __init__(
         self,
@@ -103,8 +84,9 @@ class TextWorldExpressEnv(JavaGameEnv):
     ) -> None:
         check_installed()
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        self.game_parameters = self._read_parameters(parameters)
-        self._set_actions(self.game_spec, actions, self._most_actions_here())
+        values = self.read_parameters(parameters)
+        self.game_parameters = {name: int(value) for name, value in self.engine_parameters(values).items()} | self.fixed_parameters
+        self._set_actions(self.game_spec, actions, self.index_size(values))
         self.observation_space = game_space(_MAX_TEXT)
         self._game: ExpressGame | None = None
         self._level = 0
@@ -115,17 +97,6 @@ class TextWorldExpressEnv(JavaGameEnv):
         self._planner = Planner(self.planner_config, fold, self._new_game)
         self._planned: tuple[str, ...] | None = None
         self._situation: Situation | None = None  # with expert="replan" only
-
-    def _read_parameters(self, arguments: Mapping[str, object]) -> dict[str, int]:
-        """Return the engine's names and values of all parameters; raise `UsageError` for a wrong name or value."""
-        check_options(type(self).__name__, arguments, inspect.signature(type(self)).parameters)
-        checked = {p.engine_name: p.check(name, arguments.get(name, p.default)) for name, p in self.parameters.items()}
-        return checked | self.fixed_parameters
-
-    def _most_actions_here(self) -> int:
-        """Return the size of the index space at this environment's parameters."""
-        registered = all(self.game_parameters[p.engine_name] == p.default for p in self.parameters.values())
-        return self.most_actions if registered else self.most_actions_ever
 
     # ---------------------------------------------------------------- the game
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gym_text.babyai.env import BABYAI_SPEC
-from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
+from gym_text.textworld_express.house_games import CookingWorldEnv
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.thoughts import split_thought, thought_apart
 from gym_text_policies.policies.parsing import parse_action, parse_fields, read_answer
@@ -157,7 +157,7 @@ def test_a_text_without_a_thought_stays_as_it_is(text):
 def test_an_action_whose_name_looks_like_a_thought_is_that_action():
     valid = {"valid_actions": ("<think>", "say <thought> aloud", "wait")}
     for name in valid["valid_actions"]:
-        assert parse_action(name, COOKING_WORLD_SPEC, valid) == name
+        assert parse_action(name, CookingWorldEnv.game_spec, valid) == name
     assert thought_apart(Answer("<think>"), valid["valid_actions"]).text == "<think>"
 
 

@@ -17,7 +17,7 @@ from gym_text.babyai.env import BABYAI_SPEC
 from gym_text.errors import GymTextError
 from gym_text.lunar_lander import LUNAR_LANDER_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
-from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
+from gym_text.textworld_express.house_games import CookingWorldEnv
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, parse_config
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.policies.parsing import parse_action, parse_fields
@@ -32,7 +32,7 @@ fuzz = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-SPECS = [BABYAI_SPEC, LUNAR_LANDER_SPEC, MOUNTAIN_CAR_SPEC, COOKING_WORLD_SPEC]
+SPECS = [BABYAI_SPEC, LUNAR_LANDER_SPEC, MOUNTAIN_CAR_SPEC, CookingWorldEnv.game_spec]
 PIECES = [
     "turn left",
     "push",

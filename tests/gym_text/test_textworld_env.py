@@ -12,7 +12,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.textworld_express.engine import ExpressGame
-from gym_text.textworld_express.pecking_order import UNWINNABLE
+from gym_text.textworld_express.puzzle_games import UNWINNABLE
 
 GAMES = sorted(name for name, spec in gym.registry.items() if "textworld_express" in str(spec.entry_point))
 every_game = pytest.mark.parametrize("game", GAMES)

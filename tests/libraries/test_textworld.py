@@ -176,7 +176,7 @@ def test_any_file_of_textworld_is_played(make, tmp_path):
     for seed in (0, 5):
         again, more = env.reset(seed=seed)
         assert again == obs and more["gold_path"] == info["gold_path"]
-    with pytest.raises(UsageError, match="fold: expected None, as a file is one level; got 'test'"):
+    with pytest.raises(UsageError, match="fold: expected 'train', as a file is one level; got 'test'"):
         gym.make(TEXT, file=str(file), fold="test")
     (tmp_path / "lone.z8").write_bytes(file.read_bytes())
     with pytest.raises(UsageError, match=r"expected lone\.json beside lone\.z8"):

@@ -7,7 +7,7 @@ import pytest
 
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
-from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
+from gym_text.textworld_express.house_games import CookingWorldEnv
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.parsing import parse_action, parse_fields, read_answer
 
@@ -30,13 +30,13 @@ KITCHEN = {"valid_actions": ("cook apple in oven", "look around", "take apple", 
     ],
 )
 def test_a_text_answer_names_one_action_or_none(answer, action):
-    assert parse_action(answer, COOKING_WORLD_SPEC, KITCHEN) == action
+    assert parse_action(answer, CookingWorldEnv.game_spec, KITCHEN) == action
 
 
 def test_names_that_differ_only_in_punctuation_are_not_guessed():
     obs = {"valid_actions": ("take a-b", "take a b!", "take a b?")}
-    assert parse_action("TAKE A B", COOKING_WORLD_SPEC, obs) is None
-    assert parse_action("take a b?", COOKING_WORLD_SPEC, obs) == "take a b?"
+    assert parse_action("TAKE A B", CookingWorldEnv.game_spec, obs) is None
+    assert parse_action("take a b?", CookingWorldEnv.game_spec, obs) == "take a b?"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_number_is_a_force_where_actions_are_numbers(answer, action):
 )
 def test_a_very_long_answer_means_what_a_short_one_of_its_kind_means(part):
     short, long = 3 * part, part * (60_000 // len(part))  # quadratic work would take minutes
-    for spec, obs in ((BABYAI_SPEC, {}), (MOUNTAIN_CAR_SPEC, {}), (COOKING_WORLD_SPEC, KITCHEN)):
+    for spec, obs in ((BABYAI_SPEC, {}), (MOUNTAIN_CAR_SPEC, {}), (CookingWorldEnv.game_spec, KITCHEN)):
         assert parse_action(long, spec, obs) == parse_action(short, spec, obs)
     assert parse_fields(long) == parse_fields(short)
 
@@ -86,7 +86,7 @@ def test_braces_in_an_answer_do_not_hide_the_object():
 )
 def test_names_that_overlap_are_ambiguous_and_names_within_names_do_not_count(answer, action):
     obs = {"valid_actions": ("apple", "apple pie", "go to", "take big apple", "to door")}
-    assert parse_action(answer, COOKING_WORLD_SPEC, obs) == action
+    assert parse_action(answer, CookingWorldEnv.game_spec, obs) == action
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_fields_are_read_from_any_answer(answer, action):
     ],
 )
 def test_signs_and_articles_of_a_name_have_to_be_said(names, answer, action):
-    assert parse_action(answer, COOKING_WORLD_SPEC, {"valid_actions": tuple(names.split("|"))}) == action
+    assert parse_action(answer, CookingWorldEnv.game_spec, {"valid_actions": tuple(names.split("|"))}) == action
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_name_with_one_mistake_never_plays_another_action(name):
     ],
 )
 def test_an_answer_that_was_cut_is_a_whole_name_with_which_no_longer_one_begins(answer, action):
-    assert parse_action(answer, COOKING_WORLD_SPEC, KITCHEN, finish="length") == action
+    assert parse_action(answer, CookingWorldEnv.game_spec, KITCHEN, finish="length") == action
 
 
 def test_a_number_that_was_cut_is_none_and_a_refusal_names_no_action():
