@@ -7,7 +7,6 @@ Do that only for a new version of the panel.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ from gym_text_policies.report.table import aligned, number
 from gym_text_policies.run.panel.reference import FILE, made_with, the_reference
 from gym_text_policies.run.panel.results import read_result
 from gym_text_policies.run.panel.score_table import cell, short, unusable, won
-from gym_text_policies.run.panel.walks import LevelDigest, expert_walks, random_walks
+from gym_text_policies.run.panel.walks import expert_walks, level_digest, random_walks
 from gym_text_policies.run.panel.worlds import the_panel
 
 ROOT = Path(__file__).parent.parent
@@ -57,12 +56,10 @@ def world_reference(name: str) -> dict[str, Any]:
     panel = the_panel()
     levels = panel.levels(name, "full")
     experts = list(expert_walks(panel, name, levels))
-    digests = list(itertools.starmap(LevelDigest.of, zip(experts, random_walks(panel, name, levels), strict=True)))
+    digests = list(map(level_digest, experts, random_walks(panel, name, levels)))
     rows = [[walk.total_reward for walk in random_walks(panel, name, levels, number, most=None)] for number in range(WALKS)]
     chance = [round(sum(round(total, 6) for total in returns) / WALKS, 6) for returns in zip(*rows, strict=True)]
-    returns = {"expert": [round(walk.total_reward, 6) for walk in experts], "chance": chance}
-    kinds = ("digest", "expert", "random")
-    return {"returns": returns, "digests": {kind: [getattr(level, kind) for level in digests] for kind in kinds}}
+    return {"digests": digests, "expert": [round(walk.total_reward, 6) for walk in experts], "chance": chance}
 
 
 def worlds_table() -> str:

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not {"", os.getcwd()} & set(sys.path):  # the user's modules; last, so that they hide no installed package
         sys.path.append(os.getcwd())
     chosen = next((word for word in arguments if not word.startswith("-")), "")
-    if chosen not in COMMANDS and all(map(str.isprintable, arguments)):
+    if chosen not in COMMANDS:
         make_parser().parse_args(arguments)  # shows help or the version, or names the command that was meant, and exits
     return _run(chosen, arguments)
 
@@ -39,14 +39,11 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
     """Run a command; return the exit status."""
     from gym_text.errors import GymTextError
     from gym_text_policies.backends.threads import settle_threads
-    from gym_text_policies.files.safe_files import check_characters
     from gym_text_policies.settings.from_file import read_settings
 
     config: Any = None
     try:
         settle_threads()  # before anything imports torch
-        for word in arguments:
-            check_characters("word", word)
         options = vars(make_parser([chosen]).parse_args(arguments))  # only the options that were given
         kind, function = COMMANDS[options.pop("command")].load()
         file = options.pop(FILE, None)

@@ -44,8 +44,7 @@ words for them too ("get" for "take"). A command that the game does not understa
     "starting_state": """\
 Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
 test 3,000,000 + i: the game that ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its
-first use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many in
-advance).""",
+first use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder).""",
     "info": """\
 `gold_path` is the walkthrough in the game file, without the steps that have no effect. If it does not win when it is played at
 reset, `gold_path` is TextWorld's own plan; if that does not win either, the key is left out. With ``expert="replan"`` TextWorld

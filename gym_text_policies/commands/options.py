@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.settings.fields import Word, members_of, read_value, settings_of
 
 
@@ -94,5 +93,4 @@ class _AsMapping(argparse.Action):
                 pairs[key] = json.loads(value)
             except (ValueError, RecursionError):
                 pairs[key] = value
-            check_characters(self.dest, pairs)
         setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **pairs})

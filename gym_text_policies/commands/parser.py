@@ -36,7 +36,6 @@ class Command(NamedTuple):
 EXAMPLES = {
     "envs": "gym-text envs cooking",
     "play": "gym-text play 'BabyAIText-v0?task=goto' --first-seed 3",
-    "make-games": "gym-text make-games TextWorldCooking-v0 --episodes 20 --folds train dev test",
     "serve": "gym-text serve 'BabyAIText-v0?task=goto' --port 8001",
     "bench": "gym-text bench --models smollm2 my_policies:Mine --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
     "panel": "gym-text panel --models smollm2 --size small",
@@ -52,16 +51,12 @@ EXAMPLES = {
     "grpo": "gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",
     "ppo": "gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",
     "export": "gym-text export --data runs/data/rows --file openai.jsonl",
-    "completion": "gym-text completion bash",
 }
 """What stands below the options of each command. It works as it is printed, once what it names is there."""
 
 COMMANDS = {
     "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
     "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
-    "make-games": Command(
-        "make levels of TextWorld's games before they are played", "gym_text_policies.commands.make_games", "MakeGamesConfig"
-    ),
     "bench": Command("play policies in environments and print one table", "gym_text_policies.run.bench", "BenchConfig", "command"),
     "panel": Command(
         "play a fixed list of worlds, with scores between chance and the expert",
@@ -106,9 +101,6 @@ COMMANDS = {
     ),
     "serve": Command(
         "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
-    ),
-    "completion": Command(
-        "print a script with which your shell completes commands", "gym_text_policies.commands.completion", "CompletionConfig"
     ),
 }
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gym_text.errors import MissingDependencyError, PolicyError, UsageError, check_int, import_extra, unknown_choice
+from gym_text.errors import PolicyError, UsageError, check_int, unknown_choice
 from gym_text.spec import TextSpec
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.parsing import parse_action
@@ -19,7 +20,7 @@ from gym_text_policies.records import Decision, Turn
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.store import EpisodeStore
 
-_HELP = "Type an action, its beginning or its number in the list; Tab completes it. ? lists the actions, quit ends."
+_HELP = "Type an action, its beginning or its number in the list. ? lists the actions, quit ends."
 _MANY = 12
 """Most actions that are listed at each step; more are listed on request."""
 
@@ -44,11 +45,11 @@ class Person(Policy):
 
     Args:
         spec: The environment's description for players.
-        read: Asks for a line, given the names of the actions. It raises `EOFError` at the end of the input.
+        read: Asks for a line. It raises `EOFError` at the end of the input.
         write: Shows a text.
     """
 
-    def __init__(self, spec: TextSpec, read: Callable[[Sequence[str]], str], write: Callable[[str], None]) -> None:
+    def __init__(self, spec: TextSpec, read: Callable[[], str], write: Callable[[str], None]) -> None:
         super().__init__(spec)
         self._read = read
         self._write = write
@@ -76,7 +77,7 @@ class Person(Policy):
             self._write(_listed(names))
         while True:
             try:
-                line = self._read(names).strip()
+                line = self._read().strip()
             except (EOFError, RuntimeError):  # `input` raises the second if stdin was closed before the start
                 line = "quit"
             if line in names:
@@ -113,9 +114,11 @@ class Person(Policy):
 
 def run(config: PlayConfig) -> str:
     """Let a person play an episode, and return how it ended."""
+    with contextlib.suppress(ImportError):  # Windows has no readline
+        importlib.import_module("readline")  # `input` edits lines by it
     make_env = environment_maker(config.environment)
     with make_env() as env:
-        person = Person(text_spec(env), _reader(), functools.partial(print, flush=True))
+        person = Person(text_spec(env), lambda: input("> "), functools.partial(print, flush=True))
     (episode,) = rollout(make_env, person, [config.first_seed], num_envs=1)
     if config.folder is not None:
         with EpisodeStore(config.folder) as store:
@@ -140,21 +143,3 @@ def _listed(names: Sequence[str]) -> str:
     parts = [part.replace(" ", "\u00a0") for part in shown]
     lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\u00a0", " ")
-
-
-def _reader() -> Callable[[Sequence[str]], str]:
-    """Return a function that reads a line: with completion in a terminal, without it from a pipe."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
-        return lambda names: input("> ")
-    try:
-        toolkit = import_extra("prompt_toolkit", "experiments")
-        completion = import_extra("prompt_toolkit.completion", "experiments")
-    except MissingDependencyError:
-        return lambda names: input("> ")
-    session = toolkit.PromptSession("> ")
-
-    def read(names: Sequence[str]) -> str:
-        words = completion.WordCompleter(list(names), ignore_case=True, sentence=True, match_middle=True)
-        return str(session.prompt(completer=words))
-
-    return read

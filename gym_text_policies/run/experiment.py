@@ -24,7 +24,7 @@ from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.run.play_options import PlayOptions
 from gym_text_policies.settings.fields import settings_of
 from gym_text_policies.settings.from_file import build
-from gym_text_policies.settings.yaml_nodes import Node, at, changed, from_plain, read_yaml, variants
+from gym_text_policies.settings.yaml_nodes import Node, changed, from_plain, read_yaml, variants
 
 _LOCAL = ("local", "transformers")
 """Values of ``backend`` in gym-llm's files for a model in this process. The key ``model`` then says which model it is."""
@@ -211,8 +211,7 @@ def explain_keys() -> str:
 
 def _config(node: Node, changes: Mapping[str, Any]) -> ExperimentConfig:
     for path, value in changes.items():
-        names = path.split(".")
-        node = changed(node, at(names, from_plain(value)), len(names))
+        node = changed(node, path.split("."), from_plain(value))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())

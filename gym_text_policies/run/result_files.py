@@ -39,7 +39,7 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
     folder = run.store.folder
     here = {figure["key"]: figure["policy"] for figure in figures}
     record = {
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
         "versions": versions(),
         "rows": figures,

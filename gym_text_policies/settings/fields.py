@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import textwrap
 import types
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NOT_THIS = object()
 """Stands for a value that is not of a type."""
 
@@ -44,9 +44,7 @@ def read_value(value: Any, hint: Any) -> Any:
         result = _as_member(value, member)
         if result is not _NOT_THIS:
             return result
-    words = [str(choice) for member in members if get_origin(member) is Literal for choice in get_args(member)]
-    near = difflib.get_close_matches(str(value), words, n=1)
-    raise ValueError(" or ".join(map(_expected, members)) + (f" (did you mean {near[0]!r}?)" if near else ""))
+    raise ValueError(" or ".join(map(_expected, members)))
 
 
 def members_of(hint: Any) -> tuple[Any, ...]:
@@ -67,7 +65,7 @@ def _as_member(value: Any, member: Any) -> Any:
     if member is type(None):
         return None if value is None or (spelt and value.lower() == "none") else _NOT_THIS
     if member is bool:
-        return _as_bool(value)
+        return value if isinstance(value, bool) else _TRUTH.get(str(value).lower(), _NOT_THIS)
     if isinstance(value, bool):
         return _NOT_THIS
     if member is float or (member is int and spelt):
@@ -75,14 +73,6 @@ def _as_member(value: Any, member: Any) -> Any:
     if member is str:
         return str(value) if isinstance(value, str) else _NOT_THIS
     return value if isinstance(value, member) else _NOT_THIS
-
-
-def _as_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    words = {"yes": True, "on": True, "no": False, "off": False}  # words in YAML 1.2, which people still write
-    words |= {"true": True, "false": False} if isinstance(value, Word) else {}
-    return words.get(value.lower(), _NOT_THIS) if isinstance(value, str) else _NOT_THIS
 
 
 def _as_number(value: Any, kind: type[Any]) -> Any:

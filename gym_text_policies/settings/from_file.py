@@ -28,7 +28,8 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     """
     root = read_yaml(path)
     if root.value is None or isinstance(root.value, dict):
-        root = changed(root, from_plain(changes or {}), 1)
+        for name, value in (changes or {}).items():
+            root = changed(root, [name], from_plain(value))
     return build(kind, root)
 
 

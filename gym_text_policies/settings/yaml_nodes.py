@@ -10,21 +10,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.files.safe_files import check_characters
-
-MOST_CONFIGURATIONS = 1000
-"""More configurations than this are taken for a mistake."""
-_MOST_VALUES = 100_000
-"""Most values in a file, aliases expanded: a few lines of nested aliases could fill the memory."""
-_PLAIN = {
-    "scalar": (":str", ":int", ":float", ":bool", ":null", ":merge", ":value"),
-    "sequence": (":seq",),
-    "mapping": (":map",),
-}
-"""Endings of the YAML tags that a value may have."""
 
 
 @dataclass(frozen=True)
@@ -65,39 +53,25 @@ def parse_yaml(text: str, source: str) -> Node:
         MissingDependencyError: If PyYAML is not installed.
     """
     yaml = import_extra("yaml", "bench")
+    loader = _loader(yaml)(text)
     try:
-        loader = _loader(yaml, source)(text)
-        try:
-            root = loader.get_single_node()
-            if root is None:
-                return Node(None, f"{source}, line 1: ")
-            return _from_yaml(loader, root, source)
-        finally:
-            loader.dispose()
+        root = loader.get_single_node()
+        return Node(None, f"{source}, line 1: ") if root is None else _from_yaml(loader, root, source, set())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{source}, line {line}: expected YAML; {error.problem or error.context}.") from error
     except UsageError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
-        # PyYAML's own code raises the last three on `!!int ''`, `!!bool x` and the like
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 
-def at(path: Sequence[str], value: Node) -> Node:
-    """Return nested nodes in which a path of keys leads to a value."""
-    for name in reversed(path):
-        value = Node({name: value})
-    return value
-
-
-def changed(node: Node, change: Node, depth: int) -> Node:
-    """Return a node in which the values of `change`, each under a path of `depth` keys, replace those of `node`."""
-    if not depth:
-        return change
+def changed(node: Node, path: Sequence[str], value: Node) -> Node:
+    """Return a node in which a value stands at a path of keys."""
+    if not path:
+        return value
     parts = dict(node.value) if isinstance(node.value, dict) else {}
-    for name, part in change.value.items():
-        parts[name] = changed(parts.get(name, Node(None)), part, depth - 1)
+    parts[path[0]] = changed(parts.get(path[0], Node(None)), path[1:], value)
     return Node(parts, node.location)
 
 
@@ -108,88 +82,15 @@ def from_plain(value: Any) -> Node:
     return Node([from_plain(part) for part in value]) if isinstance(value, (list, tuple)) else Node(value)
 
 
-def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
-    """Return the configurations that a node stands for, each with the list entries that were chosen, by their paths.
+def variants(node: Node, path: str = "") -> Iterator[tuple[Node, dict[str, Any]]]:
+    """Yield the configurations that a node stands for, each with the list entries that were chosen, by their paths.
 
     >>> [chosen for _, chosen in variants(from_plain({"a": {"b": [1, 2]}, "c": 3}))]
     [{'a.b': 1}, {'a.b': 2}]
 
     Raises:
-        UsageError: If a list is empty, or there are more than 1000 configurations.
+        UsageError: If a list is empty.
     """
-    configurations = list(itertools.islice(_variants(node, ""), MOST_CONFIGURATIONS + 1))
-    if len(configurations) > MOST_CONFIGURATIONS:
-        raise UsageError(f"{node.location}expected lists that make {MOST_CONFIGURATIONS} configurations at most; there are more.")
-    return configurations
-
-
-def _loader(yaml: Any, source: str) -> Any:
-    """Return a safe loader that reads off, on, yes, no and dates as words, limits the values, and takes each key once."""
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
-        made = 0
-        flat: ClassVar[set[int]] = set()
-
-        def count(self, values: int) -> None:
-            self.made += values
-            if self.made > _MOST_VALUES:
-                raise ValueError(f"at most {_MOST_VALUES} values, aliases written out; there are more")
-
-        def flatten_mapping(self, node: Any) -> None:
-            if id(node) not in self.flat:  # a second check would mistake keys merged by << for repeated ones
-                self.flat.add(id(node))
-                _check_keys(self, node, source)
-                super().flatten_mapping(node)
-            self.count(len(node.value))
-
-    Loader.yaml_implicit_resolvers = {
-        first: [
-            (tag, pattern)
-            for tag, pattern in resolvers
-            if not tag.endswith(":timestamp") and (first in "tTfF" or not tag.endswith(":bool"))
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader
-
-
-def _check_keys(loader: Any, node: Any, source: str) -> None:
-    """Raise `UsageError` if a mapping has a key twice, or a key that is no scalar."""
-    keys = set()
-    for key_node, _ in node.value:
-        if key_node.tag.endswith((":merge", ":value")):  # << and = are no keys of the mapping itself
-            continue
-        location = f"{source}, line {key_node.start_mark.line + 1}: "
-        if key_node.id != "scalar":
-            raise UsageError(f"{location}expected a word as key; got a {key_node.id}.")
-        key = str(loader.construct_object(key_node, deep=True))
-        if key in keys:
-            raise UsageError(f"{location}expected each key once; {key!r} comes twice.")
-        keys.add(key)
-
-
-def _from_yaml(loader: Any, node: Any, path: str) -> Node:
-    loader.count(1)
-    location = f"{path}, line {node.start_mark.line + 1}: "
-    if not node.tag.endswith(_PLAIN[node.id]):
-        raise UsageError(f"{location}expected YAML without types of its own; got {node.tag!r}.")
-    if node.id == "sequence":
-        return Node([_from_yaml(loader, part, path) for part in node.value], location)
-    if node.id == "scalar":
-        value = loader.construct_object(node)
-        check_characters(location.removesuffix(": "), value)
-        return Node(value, location)
-    loader.flatten_mapping(node)
-    parts: dict[str, Node] = {}
-    for key_node, value_node in node.value:
-        key = str(loader.construct_object(key_node, deep=True))
-        check_characters(location.removesuffix(": "), key)
-        part = _from_yaml(loader, value_node, path)
-        parts[key] = Node(part.value, f"{path}, line {key_node.start_mark.line + 1}: ")
-    return Node(parts, location)
-
-
-def _variants(node: Node, path: str) -> Iterator[tuple[Node, dict[str, Any]]]:
     if isinstance(node.value, list):
         if not node.value:
             raise UsageError(f"{node.location}{path}: expected a list with at least one entry; it is empty.")
@@ -197,13 +98,53 @@ def _variants(node: Node, path: str) -> Iterator[tuple[Node, dict[str, Any]]]:
             if isinstance(entry.value, list):
                 yield entry, {path: entry.plain()}
             else:
-                for configuration, chosen in _variants(entry, path):
+                for configuration, chosen in variants(entry, path):
                     yield configuration, {path: number if isinstance(entry.value, dict) else entry.value, **chosen}
     elif isinstance(node.value, dict):
         names = list(node.value)
-        parts = [list(_variants(node.value[name], f"{path}.{name}" if path else name)) for name in names]
+        parts = [list(variants(node.value[name], f"{path}.{name}" if path else name)) for name in names]
         for combination in itertools.product(*parts):
             values = {name: part for name, (part, _) in zip(names, combination, strict=True)}
             yield Node(values, node.location), {key: value for _, chosen in combination for key, value in chosen.items()}
     else:
         yield node, {}
+
+
+def _loader(yaml: Any) -> Any:
+    """Return a safe loader that reads off, on, yes, no and dates as words."""
+    kept = {
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if not tag.endswith(":timestamp") and (first in "tTfF" or not tag.endswith(":bool"))
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": kept})
+
+
+def _from_yaml(loader: Any, node: Any, source: str, merged: set[int]) -> Node:
+    """Return PyYAML's node as one of ours; `merged` has the mappings whose ``<<`` is merged already."""
+    location = f"{source}, line {node.start_mark.line + 1}: "
+    if node.id == "sequence":
+        return Node([_from_yaml(loader, part, source, merged) for part in node.value], location)
+    if node.id == "scalar":
+        return Node(loader.construct_object(node), location)
+    if id(node) not in merged:
+        merged.add(id(node))
+        _check_keys(node, source)
+        loader.flatten_mapping(node)
+    parts: dict[str, Node] = {}
+    for key_node, value_node in node.value:
+        key = str(loader.construct_object(key_node, deep=True))
+        part = _from_yaml(loader, value_node, source, merged)
+        parts[key] = Node(part.value, f"{source}, line {key_node.start_mark.line + 1}: ")
+    return Node(parts, location)
+
+
+def _check_keys(node: Any, source: str) -> None:
+    """Raise `UsageError` if a mapping has a key twice."""
+    keys = [key for key, _ in node.value if not key.tag.endswith(":merge")]
+    for number, key in enumerate(keys):
+        if key.value in [other.value for other in keys[:number]]:
+            raise UsageError(f"{source}, line {key.start_mark.line + 1}: expected each key once; {key.value!r} comes twice.")

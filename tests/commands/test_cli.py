@@ -10,7 +10,7 @@ import pytest
 from provider_server import Fault, ProviderServer, running
 
 from gym_text_policies import cli
-from gym_text_policies.commands import completion
+from gym_text_policies.commands import envs
 from gym_text_policies.commands.parser import EXAMPLES
 
 
@@ -33,7 +33,7 @@ def test_help_loads_no_model_library():
     script += "try: cli.main(['--help'])\nexcept SystemExit: print('modules', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
-    assert {"torch", "transformers", "jpype", "scipy", "matplotlib", "yaml", "shtab", "gymnasium", "numpy"} & loaded == set()
+    assert {"torch", "transformers", "jpype", "scipy", "matplotlib", "yaml", "gymnasium", "numpy"} & loaded == set()
     assert all(name in done.stdout for name in cli.COMMANDS)
 
 
@@ -51,19 +51,12 @@ def test_what_is_misspelt_is_named(words, told, capsys):
     assert told in capsys.readouterr().err
 
 
-def test_shells_can_complete(capsys):
-    pytest.importorskip("shtab")
-    assert cli.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert "--llm-episodes" in script
-
-
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
-    monkeypatch.setattr(completion, "run", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert cli.main(["completion", "bash"]) == 130
+    monkeypatch.setattr(envs, "run", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert cli.main(["envs"]) == 130
     assert capsys.readouterr().err == "\nStopped.\n"
-    monkeypatch.setattr(completion, "run", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
-    assert cli.main(["completion", "bash"]) == 1
+    monkeypatch.setattr(envs, "run", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
+    assert cli.main(["envs"]) == 1
     assert "Permission denied: 'runs'" in capsys.readouterr().err
 
 

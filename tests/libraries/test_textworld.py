@@ -15,7 +15,6 @@ from forks import check_forks
 from gym_text import EngineError, UsageError
 from gym_text.textworld.level_files import FOLDER_VARIABLE, Levels
 from gym_text.textworld.session import command_of, plain
-from gym_text_policies import cli
 
 COOKING, TREASURE, COIN, TEXT = "TextWorldCooking-v0", "TextWorldTreasureHunter-v0", "TextWorldCoinCollector-v0", "TextWorldText-v0"
 GAMES = (COOKING, TREASURE, COIN, TEXT)
@@ -131,21 +130,6 @@ def test_a_folder_that_cannot_be_written_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(UsageError, match=r"expected a folder that can be written; got .*GYM_TEXT_GAMES names another"):
         SMALL.file(3)
-
-
-def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    words = ["make-games", "TextWorldCoinCollector-v0?level=1&num_levels=1", "--episodes", "3"]
-    assert cli.main([*words, "--folds", "train", "dev"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("2 levels are in\n") and str(tmp_path) in printed
-    assert sorted(int(file.parent.name) for file in tmp_path.rglob("game.z8")) == [1_000_000, 2_000_000]
-    for environment, message in (
-        ("BabyAIText-v0", "expected one that keeps its levels in files"),
-        (f"{COIN}?fold=dev", "expected no fold"),
-    ):
-        assert cli.main(["make-games", environment]) == 2
-        assert message in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- parameters

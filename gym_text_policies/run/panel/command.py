@@ -89,16 +89,13 @@ def run(config: PanelConfig) -> str:
 
 
 def _file_names(config: PanelConfig) -> dict[str, str]:
-    """Return the name of each row's result file.
-
-    Raises:
-        UsageError: If two rows would have the same.
-    """
+    """Return the name of each row's result file; raise `UsageError` if two rows would have the same, or a row's name is wrong."""
     names = {
         row: re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-") + ".json" for row in config.players()
     }
     found: dict[str, str] = {}
     for row, name in names.items():
+        check_name(row)
         if (other := found.setdefault(name.casefold(), row)) != row:  # some file systems do not tell capitals apart
             raise UsageError(
                 f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
@@ -111,13 +108,10 @@ def play(config: PanelConfig) -> list[Result]:
     """Check the digests, play what is missing, and return the result of each policy.
 
     Raises:
-        UsageError: If no result file can have the name of a row, or a row names an environment that the panel does not have;
-            nothing is played then.
+        UsageError: If a row names an environment that the panel does not have; nothing is played then.
     """
     import_extra("scipy", "bench")
     panel, players = the_panel(), config.players()
-    for name in players:
-        check_name(name)
     check_environments(players, [world.environment for world in panel.worlds.values()])
     digests = check(config.levels)
     planned = {label: list(_plan_of(config, label, entries)) for label, entries in players.items()}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gym_text.errors import RunError, import_extra
-from gym_text_policies.run.panel.walks import MARK, LevelDigest, level_digests
+from gym_text_policies.run.panel.walks import level_digests
 from gym_text_policies.run.panel.worlds import the_panel
 from gym_text_policies.run.result_files import versions
 
@@ -24,7 +22,7 @@ FILE = Path(__file__).with_name("reference.json")
 class WorldReference:
     """What is known of the levels of a world, level 0 first."""
 
-    digests: Sequence[LevelDigest]
+    digests: Sequence[str]
     """The digest of each level."""
     expert: Sequence[float]
     """The expert's return in each level."""
@@ -33,14 +31,7 @@ class WorldReference:
 
     def digest(self, levels: Sequence[int]) -> str:
         """Return one digest of some levels."""
-        return joined(self.digests[level].digest for level in levels)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> WorldReference:
-        """Return what ``benchmarks/panel.py`` has written."""
-        walks, returns = data["digests"], data["returns"]
-        levels = zip(walks["expert"], walks["random"], walks["digest"], strict=True)
-        return cls([LevelDigest(*level) for level in levels], returns["expert"], returns["chance"])
+        return joined(self.digests[level] for level in levels)
 
 
 @dataclass(frozen=True)
@@ -56,10 +47,10 @@ class Reference:
 
 
 @functools.cache
-def the_reference(path: Path = FILE) -> Reference:
-    """Return the reference that ships."""
-    data = json.loads(path.read_text("utf-8"))
-    worlds = {name: WorldReference.from_json(world) for name, world in data["worlds"].items()}
+def the_reference() -> Reference:
+    """Return the reference that ships, as ``benchmarks/panel.py`` has written it."""
+    data = json.loads(FILE.read_text("utf-8"))
+    worlds = {name: WorldReference(**world) for name, world in data["worlds"].items()}
     return Reference(data["version"], data["versions"], worlds)
 
 
@@ -92,29 +83,13 @@ def check(worlds: Mapping[str, Sequence[int]]) -> dict[str, str]:
     for name, levels in worlds.items():
         known = reference.worlds[name]
         found = list(bar(level_digests(panel, name, levels), f"digests of {name}", len(levels), leave=False, unit=" levels"))
-        wrong = [(n, known.digests[n], now) for n, now in zip(levels, found, strict=True) if known.digests[n] != now]
-        same[name] = joined(level.digest for level in found)
+        wrong = [level for level, now in zip(levels, found, strict=True) if known.digests[level] != now]
+        same[name] = joined(found)
         if wrong:
-            level, then, now = wrong[0]
-            more = f" {len(wrong)} of {len(levels)} levels differ." if len(wrong) > 1 else ""
-            differing.append(f"{name}, level {level}: {first_difference(then, now)} differs.{more}")
+            differing.append(f"{name}: {len(wrong)} of {len(levels)} levels differ, the first is level {wrong[0]}.")
     if differing:
         raise RunError("\n".join([*differing, what_follows(reference)]))
     return same
-
-
-def first_difference(then: LevelDigest, now: LevelDigest) -> str:
-    """Return in words the first step at which two digests of a level differ."""
-    for path, first, second in (("the expert's", then.expert, now.expert), ("the random", then.random, now.random)):
-        steps = itertools.zip_longest(*(_marks(text) for text in (first, second)))
-        for step, (mark, other) in enumerate(steps):
-            if mark != other:
-                return f"{f'step {step}' if step else 'the start'} of {path} path"
-    return "a step whose mark is the same by chance"
-
-
-def _marks(text: str) -> list[str]:
-    return [text[start : start + MARK] for start in range(0, len(text), MARK)]
 
 
 def what_follows(reference: Reference) -> str:

@@ -6,19 +6,20 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, check_int
+import numpy as np
+
+from gym_text.errors import UsageError
 from gym_text.spec import TextSpec
-from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.records import Episode, Outcome
-from gym_text_policies.run.panel.reference import Reference
-from gym_text_policies.run.panel.scores import scores
+from gym_text_policies.report.bootstrap import DRAWS, percentiles
+from gym_text_policies.run.panel.reference import Reference, WorldReference
 from gym_text_policies.run.panel.worlds import Panel, Size
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import from_plain
@@ -27,11 +28,9 @@ MOST_BYTES = 20_000_000
 """Most bytes of a result file; a full one has about three million."""
 _NAME = r"[\w .,:;+/()=%†-]{1,100}"
 """Pattern of a policy's name. It stands in tables and on web pages, so that it has no markup."""
-_HASH = r"[0-9a-f]{16}"
-_MOST_MISTAKES = 20
-"""Most mistakes of a file that are named."""
-_MOST_SHOWN = 300
-"""Most characters of one of them. A file may come from anybody."""
+_NO_SCORE: Mapping[str, Any] = {"score": None, "interval": None}
+_MOST_SHOWN = 2000
+"""Most characters of the mistakes of a file, which may come from anybody."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,6 @@ class EpisodeResult:
     """Each action by its index in the sorted names of the valid actions, or by its name if it is none of them."""
     prompts: str | None
     """Hash of all prompts of the episode; None if no language model was asked."""
-
-    def __post_init__(self) -> None:
-        for name in ("level", "length", "invalid"):
-            check_int(name, getattr(self, name), 0, 1_000_000)
-        for action in self.actions:
-            if not isinstance(action, str):
-                check_int("actions", action, 0, 1_000_000)
-        if not is_finite(self.total_reward):
-            raise UsageError(f"total_reward: expected a finite number; got {self.total_reward!r}.")
-        if self.prompts is not None:
-            _check_text("prompts", self.prompts, _HASH)
 
     @classmethod
     def of(cls, episode: Episode, spec: TextSpec) -> EpisodeResult:
@@ -95,9 +83,6 @@ class WorldResult:
     """The resolved configuration of the policy."""
     episodes: tuple[EpisodeResult, ...]
 
-    def __post_init__(self) -> None:
-        _check_text("digest", self.digest, _HASH)
-
     @property
     def played(self) -> list[EpisodeResult]:
         """The episodes that did not end in an error."""
@@ -113,8 +98,8 @@ class Result:
     size: Size
     name: str
     """Name of the policy in tables."""
-    made: str
-    """When the file was made, in UTC."""
+    date: str
+    """When the episodes were scored, in UTC."""
     settings: Mapping[str, Any]
     """The settings that the user gave; of each world if they differ."""
     versions: Mapping[str, str]
@@ -122,8 +107,8 @@ class Result:
     worlds: Mapping[str, WorldResult]
 
     def __post_init__(self) -> None:
-        _check_text("name", self.name, _NAME)
-        _check_text("made", self.made, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?")
+        if not re.fullmatch(_NAME, self.name, re.ASCII):
+            raise UsageError(f"name: expected a text like {_NAME}; got {self.name[:60]!r}.")
 
     @property
     def played(self) -> list[EpisodeResult]:
@@ -153,16 +138,15 @@ class Result:
             if [episode.level for episode in world.episodes] == list(panel.levels(name, self.size))
             and len(world.played) == len(world.episodes)
         }
-        found, mean = scores(whole, reference.worlds) if whole else ({}, None)
+        found, mean = scores(whole, reference.worlds) if whole else ({}, _NO_SCORE)
         rows = {}
         for name, world in self.worlds.items():
-            score, played = found.get(name), world.played
-            won = sum(episode.outcome == "won" for episode in played)
-            total, count = sum(episode.total_reward for episode in played), len(played)
-            figures = {"return": total / count, "success": won / count} if count else {"return": None, "success": None}
-            rows[name] = {"score": None if score is None else score.value, "interval": score and [*score.interval], **figures}
-        complete = mean if mean is not None and whole.keys() == panel.worlds.keys() else None
-        return {"worlds": rows, "mean": complete and complete.value, "interval": complete and [*complete.interval]}
+            played = world.played
+            total, won = sum(episode.total_reward for episode in played), sum(episode.outcome == "won" for episode in played)
+            means = {"return": total / len(played), "success": won / len(played)} if played else {"return": None, "success": None}
+            rows[name] = {**found.get(name, _NO_SCORE), **means}
+        complete = mean if whole.keys() == panel.worlds.keys() else _NO_SCORE
+        return {"worlds": rows, "mean": complete["score"], "interval": complete["interval"]}
 
     def write(self, path: Path, panel: Panel, reference: Reference) -> None:
         """Write the file: an episode a line, and the table last."""
@@ -203,14 +187,36 @@ def read_result(path: Path) -> tuple[Result, Any]:
         stated = data.pop("table", None) if isinstance(data, dict) else None
         return build(Result, from_plain(data)), stated
     except (ValueError, RecursionError) as error:
-        mistakes = [line[:_MOST_SHOWN] for line in (str(error) or "too many levels of brackets").splitlines()]
-        more = [f"and {len(mistakes) - _MOST_MISTAKES} more"] if len(mistakes) > _MOST_MISTAKES else []
         raise UsageError(
             f"{path}: expected a result file of the panel, as `gym-text panel` writes into the folder results of its run folder; "
-            + "\n".join([*mistakes[:_MOST_MISTAKES], *more])
+            f"{(str(error) or 'too many levels of brackets')[:_MOST_SHOWN]}"
         ) from None
 
 
-def _check_text(name: str, text: str, pattern: str) -> None:
-    if not re.fullmatch(pattern, text, re.ASCII):
-        raise UsageError(f"{name}: expected a text like {pattern}; got {text[:60]!r}.")
+def scores(
+    returns: Mapping[str, Sequence[float]], worlds: Mapping[str, WorldReference]
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return ``score`` and its 95 % ``interval`` of each world, and those of the mean over the worlds.
+
+    0 is what chance reaches on the same levels, 100 what the expert reaches. The interval has the percentiles of a bootstrap over
+    the levels within each world. A level is drawn with what chance and the expert reach in it, so that the expert's score is 100 in
+    each sample. Levels that all ended alike tell nothing of their spread.
+
+    Args:
+        returns: The name of each world, and the returns in its levels, level 0 first.
+        worlds: What chance and the expert reach.
+    """
+    samples, found = [], {}
+    for name, played in returns.items():
+        count, rng = len(played), np.random.default_rng(list(name.encode()))  # the same, whatever other worlds there are
+        table = np.array([played, worlds[name].chance[:count], worlds[name].expert[:count]])
+        samples.append(_score(table[:, rng.integers(count, size=(DRAWS, count))].mean(axis=2)))
+        found[name] = {"score": float(_score(table.mean(axis=1))), "interval": [*percentiles(samples[-1])]}
+    mean = float(np.mean([figures["score"] for figures in found.values()]))
+    return found, {"score": mean, "interval": [*percentiles(np.mean(samples, axis=0))]}
+
+
+def _score(means: np.ndarray) -> np.ndarray:
+    """Return the score of mean returns: of the policy, of chance and of the expert."""
+    policy, chance, expert = means
+    return 100 * (policy - chance) / (expert - chance)  # type: ignore[no-any-return]

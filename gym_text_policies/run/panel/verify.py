@@ -71,22 +71,20 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
         if played != sorted(set(played) & set(levels)):
             yield f"{name}: expected levels from 0 to {len(levels) - 1}, in order, each once; got {str(played)[:60]}."
         for episode in world.episodes:
-            if episode.length != len(episode.actions) or episode.invalid > episode.length:
+            if episode.length != len(episode.actions) or not 0 <= episode.invalid <= episode.length:
                 yield f"{name}, level {episode.level}: expected an action for each of {episode.length} steps."
+            if not is_finite(episode.total_reward):
+                yield f"{name}, level {episode.level}: expected a finite return; got {episode.total_reward}."
 
 
 def _differences(where: str, stated: Any, computed: Any) -> Iterator[str]:
     """Yield where a stated table differs from the one that was computed."""
-    if isinstance(computed, dict):
-        if not isinstance(stated, dict) or stated.keys() != computed.keys():
-            yield f"{where}: expected the keys {', '.join(computed)}; got {str(stated)[:60]}."
-            return
+    if isinstance(computed, dict) and isinstance(stated, dict) and stated.keys() == computed.keys():
         for key, value in computed.items():
             yield from _differences(f"{where}.{key}", stated[key], value)
     elif isinstance(computed, list) and isinstance(stated, list) and len(stated) == len(computed):
-        for value, other in zip(stated, computed, strict=True):
-            if not _near(value, other, _SAME_INTERVAL):
-                yield f"{where}: expected {other:.2f} from the episodes; got {str(value)[:60]}."
+        same = all(_near(value, other, _SAME_INTERVAL) for value, other in zip(stated, computed, strict=True))
+        yield from [] if same else [f"{where}: expected {computed} from the episodes; got {str(stated)[:60]}."]
     elif computed != stated and not _near(stated, computed, _SAME):
         yield f"{where}: expected {str(computed)[:60]} from the episodes; got {str(stated)[:60]}."
 

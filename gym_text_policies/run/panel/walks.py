@@ -18,8 +18,6 @@ from gym_text_policies.run.panel.worlds import Panel
 
 RANDOM_STEPS = 20
 """Most steps of the random path of a digest."""
-MARK = 2
-"""Hexadecimal digits of a step's mark."""
 Choose = Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
 """From an observation and ``info`` to the name of an action; None ends the walk."""
 
@@ -38,26 +36,6 @@ class Walk:
     """Whether the task was done then."""
     digest: str
     """SHA-256 of all that a player can perceive on the walk, as hexadecimal digits."""
-    marks: str
-    """Two hexadecimal digits for the start and for each step: the beginning of the hash of all up to there."""
-
-
-@dataclass(frozen=True)
-class LevelDigest:
-    """What a player can perceive in a level, on the expert's path and on one random path."""
-
-    expert: str
-    """`Walk.marks` of the expert's path."""
-    random: str
-    """`Walk.marks` of the random path."""
-    digest: str
-    """The first 16 hexadecimal digits of the SHA-256 of both walks' digests."""
-
-    @classmethod
-    def of(cls, expert: Walk, drawn: Walk) -> LevelDigest:
-        """Return the digest of a level from its two walks."""
-        both = hashlib.sha256(f"{expert.digest} {drawn.digest}".encode()).hexdigest()
-        return cls(expert.marks, drawn.marks, both[:16])
 
 
 def walk(env: gym.Env[Any, Any], level: int, choose: Choose, most: int | None = None, *, decimals: int = 6) -> Walk:
@@ -73,13 +51,11 @@ def walk(env: gym.Env[Any, Any], level: int, choose: Choose, most: int | None = 
     obs, info = env.reset(seed=level)
     spec, content, total, length, over = text_spec(env), hashlib.sha256(), 0.0, 0, False
     content.update(_perceived(obs, None, info, decimals))
-    marks = [content.hexdigest()[:MARK]]
     while not over and length != most and (name := choose(obs, info)) is not None:
         obs, reward, terminated, truncated, info = env.step(spec.encode(name, dict(obs)))
         total, length, over = total + float(reward), length + 1, bool(terminated or truncated)
         content.update(_perceived(obs, (name, float(reward), bool(terminated), bool(truncated)), info, decimals))
-        marks.append(content.hexdigest()[:MARK])
-    return Walk(total, length, over, bool(info.get("success")), content.hexdigest(), "".join(marks))
+    return Walk(total, length, over, bool(info.get("success")), content.hexdigest())
 
 
 def _perceived(obs: Mapping[str, Any], step: tuple[str, float, bool, bool] | None, info: Mapping[str, Any], decimals: int) -> bytes:
@@ -131,7 +107,11 @@ def random_walks(
             yield walk(env, level, at_random(env, name, level, number), most, decimals=panel.worlds[name].decimals)
 
 
-def level_digests(panel: Panel, name: str, levels: Sequence[int]) -> Iterator[LevelDigest]:
+def level_digest(expert: Walk, drawn: Walk) -> str:
+    """Return the digest of a level, 16 hexadecimal digits, from the expert's walk and a random one."""
+    return hashlib.sha256(f"{expert.digest} {drawn.digest}".encode()).hexdigest()[:16]
+
+
+def level_digests(panel: Panel, name: str, levels: Sequence[int]) -> Iterator[str]:
     """Yield the digest of each level of a world."""
-    for expert, drawn in zip(expert_walks(panel, name, levels), random_walks(panel, name, levels), strict=True):
-        yield LevelDigest.of(expert, drawn)
+    yield from map(level_digest, expert_walks(panel, name, levels), random_walks(panel, name, levels))

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from gym_text.errors import check_choice, check_int
-from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
+from gym_text.errors import check_choice
+from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import read_yaml
 
 Size = Literal["one", "small", "medium", "full"]
 SIZES: tuple[Size, ...] = get_args(Size)
-FILE = Path(__file__).with_name("worlds.yaml")
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,6 @@ class World:
     """The history with which every language model plays; None is the policy's own."""
     decimals: int = 6
     """Decimals to which digests round rewards."""
-
-    def __post_init__(self) -> None:
-        parse_environment(self.environment)
-        check_int("levels", self.levels, 1, 1_000_000)
-        check_int("decimals", self.decimals, 0, 6)
 
 
 @dataclass(frozen=True)
@@ -65,11 +59,10 @@ class Panel:
 
 
 @functools.cache
-def the_panel(path: Path = FILE) -> Panel:
-    """Return the panel that a file describes, by default the one that ships.
+def the_panel() -> Panel:
+    """Return the panel that ships.
 
     Raises:
-        UsageError: If the file has mistakes.
         MissingDependencyError: If PyYAML is not installed.
     """
-    return build(Panel, read_yaml(path))
+    return build(Panel, read_yaml(Path(__file__).with_name("worlds.yaml")))
