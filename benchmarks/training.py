@@ -26,13 +26,14 @@ from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, 
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row
-from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, make_batch
+from gym_text_policies.training.grpo import CLIP_HIGH, CLIP_LOW, GRPOConfig, group_advantages, make_batch
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_dtype
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.model.sequences import Conversation, passes
+from gym_text_policies.training.ppo import clipped_objective
 from gym_text_policies.training.trajectories import Trajectory, play
 
 RECIPE = "one prompt for each step"
@@ -133,9 +134,8 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     actors = {
         "packed": Actor(grpo.model),
         "packed, bfloat16": Actor(grpo.model, dtype="bfloat16"),
-        "packed, bfloat16, compiled": Actor(grpo.model, dtype="bfloat16"),
+        "packed, bfloat16, compiled": Actor(grpo.model, dtype="bfloat16", compiled=True),
     }
-    compile_layers(actors["packed, bfloat16, compiled"].model)
     trajectories = play(grpo, actors["packed"], Progress(), grpo.group_size)
     levels = [trajectories[start : start + grpo.group_size] for start in range(0, len(trajectories), grpo.group_size)]
     made = {id(level): [own + 0.5 for own in group_advantages(level)] for level in levels}  # + 0.5: all decisions are read
@@ -144,8 +144,8 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     def way(actor: Actor) -> Way:
         def learn(level: list[Trajectory]) -> int:
             batch = make_batch(grpo, actor, level, made[id(level)])
-            objective = functools.partial(clipped_objective, batch)
-            for group in passes((segment for episode in batch.segments for segment in episode), grpo.tokens_per_pass):
+            objective = functools.partial(clipped_objective, batch, CLIP_LOW, CLIP_HIGH)
+            for group in passes(batch.conversations, grpo.tokens_per_pass):
                 pass_sums(actor, batch, group, objective)["policy_loss"].backward()  # type: ignore[no-untyped-call]
             return len(batch.actions)
 

@@ -15,13 +15,14 @@ import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gym_text.errors import UsageError, check_int
 from gym_text.registration import TRAINING
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
-from gym_text_policies.policies.config import PolicyConfig, settings_of
+from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training.model.lora import training_device
 from gym_text_policies.training.model.saving import where_it_is
 from gym_text_policies.training.options import Dtype
@@ -65,36 +66,13 @@ class DAggerConfig:
     def __post_init__(self) -> None:
         for name in ("iterations", "episodes_per_iteration"):
             check_int(name, getattr(self, name), 1, 1_000_000)
-        self.learning(0, Path(self.folder), self.model, self.data)  # raises where a setting of fine-tuning is wrong
+        self.learning  # noqa: B018  raises where a setting of fine-tuning is wrong
 
-    def learning(self, number: int, folder: Path, model: str, data: tuple[str, ...]) -> SFTConfig:
-        """Return the settings of the fine-tuning in an iteration.
-
-        Args:
-            number: Number of the iteration, from 1 on.
-            folder: Its folder.
-            model: The adapter that is trained further.
-            data: All datasets so far.
-        """
+    @property
+    def learning(self) -> SFTConfig:
+        """Settings of fine-tuning, without those that each iteration has of its own."""
         names = ("learning_rate", "tokens_per_pass", "interchangeable", "dtype")
-        own = {name: getattr(self, name) for name in names}
-        return SFTConfig(data=data, folder=str(folder), model=model, warmup=WARMUP, seed=self.seed + number, **own)
-
-    def playing(self, number: int, folder: Path, model: str, prompting: PolicyConfig) -> CollectConfig:
-        """Return the settings of play in an iteration: the arguments of `learning`, and how the model is prompted."""
-        asked = {"mode": prompting.mode, "think": prompting.think, "with_reward": prompting.with_reward, "seed": self.seed}
-        device = {} if training_device() == "auto" else {"device": training_device()}
-        return CollectConfig(
-            folder=str(folder),
-            environments=self.environments,
-            episodes=(str(self.episodes_per_iteration),),
-            first_seed=self.first_seed + (number - 1) * self.episodes_per_iteration,
-            model=model,
-            labels="expert",
-            strategy=prompting.strategy,
-            history=prompting.history,
-            options={**asked, **device},
-        )
+        return SFTConfig(warmup=WARMUP, **{name: getattr(self, name) for name in names})
 
 
 def dagger(config: DAggerConfig) -> Path:
@@ -110,18 +88,32 @@ def dagger(config: DAggerConfig) -> Path:
         raise UsageError("data: expected rows without thoughts, because the expert's actions, which DAgger adds, have none.")
     if settings_of(config.model).get("think"):
         prompting = dataclasses.replace(prompting, think=False)
+    asked = {name: getattr(prompting, name) for name in ("mode", "think", "with_reward")} | {"seed": config.seed}
+    if (device := training_device()) != "auto":
+        asked["device"] = device
     adapter, data = config.model, config.data
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
-        new = collect(config.playing(number, folder / "data", adapter, prompting))
+        playing = CollectConfig(
+            folder=str(folder / "data"),
+            environments=config.environments,
+            episodes=(str(config.episodes_per_iteration),),
+            first_seed=config.first_seed + (number - 1) * config.episodes_per_iteration,
+            model=adapter,
+            labels="expert",
+            strategy=prompting.strategy,
+            history=prompting.history,
+            options=asked,
+        )
+        new = collect(playing)
         won = {row.episode: row.success for row in new}  # an episode may be several rows
         _logger.info("Iteration %d: the learner won %.0f %% of %d.", number, 100 * sum(won.values()) / len(won), len(won))
         rows += new
         data = (*data, str(folder / "data" / "rows"))
-        learning = config.learning(number, folder / "sft", adapter, data)
+        own: dict[str, Any] = {"folder": str(folder / "sft"), "model": adapter, "data": data, "seed": config.seed + number}
         adapter = str(folder / "sft" / "adapter")
         if not Path(adapter).exists():
-            sft(learning, rows)
+            sft(dataclasses.replace(config.learning, **own), rows)
     return Path(adapter)
 
 

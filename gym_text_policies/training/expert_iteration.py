@@ -52,8 +52,7 @@ from gym_text.errors import check_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.tree_search import mixed_prior
-from gym_text_policies.policy import Policy
+from gym_text_policies.policy import Policy, PolicyWrapper
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
 from gym_text_policies.training.loop import DecisionBatch
@@ -139,7 +138,7 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
     return play(config, actor, progress, least_probability=LEAST_PROBABILITY, load=load)
 
 
-class PartlyAlone(Policy):
+class PartlyAlone(PolicyWrapper):
     """Looks ahead in each state, but plays some actions as the model would alone. Their decisions keep what was found.
 
     Args:
@@ -148,27 +147,17 @@ class PartlyAlone(Policy):
     """
 
     def __init__(self, searching: Policy, share: float) -> None:
-        super().__init__(searching.spec, seed=searching.seed)
-        self._searching = searching
+        super().__init__(searching)
         self._share = share
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The other policy's configuration, and the probability."""
-        return {"kind": "partly alone", "player": self._searching.config, "expert_share": self._share}
-
-    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the other policy's wrappers."""
-        return self._searching.wrap(env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Search in all turns, and draw in which of them the model plays alone."""
-        return [self._played(turn, found) for turn, found in zip(turns, self._searching.decide(turns), strict=True)]
-
-    def _played(self, turn: Turn, found: Decision) -> Decision:
-        if turn.rng.random() < self._share or not found.probabilities:
-            return found
-        return dataclasses.replace(found, action=max(found.probabilities, key=found.probabilities.__getitem__))
+        decisions = []
+        for turn, found in zip(turns, self.player.decide(turns), strict=True):
+            alone = turn.rng.random() >= self._share and found.probabilities
+            action = max(alone, key=alone.__getitem__) if alone else found.action
+            decisions.append(dataclasses.replace(found, action=action))
+        return decisions
 
 
 # ---------------------------------------------------------------- learning
@@ -191,18 +180,10 @@ def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
     return {name: number / sum(again.values()) for name, number in again.items()}
 
 
-@dataclass(frozen=True)
-class TargetBatch(DecisionBatch):
-    """Decisions to learn from, with their target probabilities. Tensors are on the CPU."""
-
-    targets: Tensor  # (B, A)
-    """Target probability of each candidate."""
-
-
 def make_batch(
     config: ExpertIterationConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
-) -> TargetBatch:
-    """Return the decisions that have targets.
+) -> tuple[DecisionBatch, Tensor]:
+    """Return the decisions that have targets, and the target probability of each candidate, of shape (B, A).
 
     Args:
         config: Settings of the run.
@@ -212,35 +193,31 @@ def make_batch(
     """
     import torch
 
-    from gym_text_policies.training.model.sequences import segments_of, stack_padded
+    from gym_text_policies.training.model.sequences import number_decisions, stack_padded
 
     learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
-    segments = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
+    parts = number_decisions(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
     of_candidates = [
         torch.tensor([[target.get(name, 0.0) for name in candidates]])
         for trajectory, of_steps in learnt
         for candidates, target in zip(trajectory.candidates, of_steps, strict=True)
         if target
     ]
-    return TargetBatch(
-        segments=segments,
-        reference=loop.reference_log_probs(config, actor, segments),
-        targets=stack_padded(of_candidates, 0.0),
-    )
+    return DecisionBatch(parts, loop.reference_log_probs(config, actor, parts)), stack_padded(of_candidates, 0.0)
 
 
-def divergence_from_targets(targets: Tensor, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
+def divergence_from_targets(targets: Tensor, decisions: list[int], log_probs: Tensor) -> dict[str, Tensor]:
     """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
 
     Args:
         targets: Target probability of each candidate of all decisions that the model learns from, of shape (B, A).
-        rows: Indices of the decisions in the batch, b numbers.
+        decisions: Indices of the decisions in the batch, b numbers.
         log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape (b, A of this pass).
     """
     import torch
 
     is_candidate = log_probs > -math.inf
-    mb_targets = targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
+    mb_targets = targets[decisions, : log_probs.shape[1]].masked_fill(~is_candidate, 0.0)
     divergence = torch.special.xlogy(mb_targets, mb_targets) - mb_targets * log_probs.masked_fill(~is_candidate, 0.0)
     return {"policy_loss": divergence.sum()}
 
@@ -260,19 +237,19 @@ def learn(
     }
     if not metrics["learnt"]:
         return metrics
-    batch = make_batch(config, actor, trajectories, targets)
-    metrics |= first_pass_gap(actor, loop.passes_of(config, batch.segments), *_played(config, trajectories, targets))
-    objective = functools.partial(divergence_from_targets, batch.targets)
+    batch, b_targets = make_batch(config, actor, trajectories, targets)
+    metrics |= first_pass_gap(config, actor, batch.conversations, *_priors(config, trajectories, targets))
+    objective = functools.partial(divergence_from_targets, b_targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
-def _played(
+def _priors(
     config: ExpertIterationConfig, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
 ) -> tuple[Tensor, Tensor, AsPlayed]:
     """Return, for each decision that is learnt, the candidates' prior and the action's index, and what makes learning's prior."""
     import torch
 
-    priors, shares, actions = [], [], []
+    priors, even, actions = [], [], []
     for trajectory, of_steps in zip(trajectories, targets, strict=True):
         for step, candidates, action, target in zip(
             trajectory.episode.steps, trajectory.candidates, trajectory.actions, of_steps, strict=True
@@ -281,18 +258,15 @@ def _played(
                 prior = step.decision.probabilities or candidates
                 total = sum(prior[name] for name in candidates)  # less than 1 where improbable actions are no candidates
                 priors.append({name: prior[name] / total for name in candidates})
-                shares.append(config.uniform_share * len(candidates) / len(prior) / total)  # of the candidates' prior
+                even.append([config.uniform_share / len(prior) / total])  # what each candidate has of the uniform share
                 actions.append(action)
+    b_even = torch.tensor(even)  # (B, 1)
+    b_own = 1 - b_even * torch.tensor([[len(prior)] for prior in priors])  # (B, 1)
 
-    def prior_of(rows: list[int], log_probs: Tensor) -> Tensor:
-        """Return the logarithms of the priors that the search would make of learning's log-probabilities, of shape (b, A)."""
-        mixed = []
-        for row, padded in zip(rows, log_probs.exp().tolist(), strict=True):
-            probabilities = dict(zip(priors[row], padded, strict=False))
-            mixed.append(mixed_prior(probabilities, list(probabilities), 1.0, shares[row]))
-        return probabilities_of(mixed).log()
+    def as_played(decisions: list[int], log_probs: Tensor) -> Tensor:
+        return (b_own[decisions] * log_probs.exp() + b_even[decisions]).log()  # (b, A)
 
-    return probabilities_of(priors), torch.tensor(actions), prior_of
+    return probabilities_of(priors), torch.tensor(actions), as_played
 
 
 def run(config: ExpertIterationConfig) -> str:

@@ -48,20 +48,17 @@ import numpy as np
 
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch
-from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
 from gym_text_policies.training.options import RewardConfig
-from gym_text_policies.training.ppo import generalised_advantages
+from gym_text_policies.training.ppo import ActionBatch, clipped_objective, generalised_advantages
 from gym_text_policies.training.rollout_gap import first_pass_gap, probabilities_of
 from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
-    from gym_text_policies.training.model.sequences import Segment
+    from gym_text_policies.training.model.sequences import Conversation
 
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """The ratio of new to old probability counts within 1 - CLIP_LOW and 1 + CLIP_HIGH (Yu et al. 2025, section 4.1)."""
@@ -125,8 +122,8 @@ def learn(
     batch = make_batch(config, actor, trajectories, advantages)
     candidates = (candidates for trajectory in trajectories for candidates in trajectory.candidates)
     played = probabilities_of(itertools.compress(candidates, np.concatenate(advantages)))
-    metrics |= first_pass_gap(actor, loop.passes_of(config, batch.segments), played, batch.actions)
-    objective = functools.partial(clipped_objective, batch)
+    metrics |= first_pass_gap(config, actor, batch.conversations, played, batch.actions)
+    objective = functools.partial(clipped_objective, batch, CLIP_LOW, CLIP_HIGH)
     levels_per_step = config.episodes_per_step // config.group_size
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
 
@@ -172,23 +169,13 @@ def baseline_keys(trajectory: Trajectory) -> list[tuple[object, ...]]:
     return keys
 
 
-@dataclass(frozen=True)
-class GRPOBatch(DecisionBatch):
-    """The decisions that the model learns from. ``segments`` are grouped by level. Tensors are on the CPU."""
-
-    old_log_probs: Tensor  # (B,)
-    """Log-probability with which play drew the action that was taken."""
-    actions: Tensor  # (B,)
-    """Index, among the candidates, of the action that was taken."""
-    advantages: Tensor  # (B,)
-    """Advantage of the action that was taken, over its baseline group."""
-
-
-def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> GRPOBatch:
+def make_batch(
+    config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]
+) -> ActionBatch:
     """Return the decisions whose advantage is not 0.
 
-    Episodes of one level share much of their text, and the model reads this text once in a pass. So the segments of a level stay
-    together.
+    Episodes of one level share much of their text, and the model reads this text once in a pass. So a level is one part of the
+    batch.
 
     Args:
         config: Settings of the run.
@@ -198,47 +185,23 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
     """
     import torch
 
-    from gym_text_policies.training.model.sequences import segments_of
+    from gym_text_policies.training.model.sequences import number_decisions
 
-    pairs = zip(trajectories, advantages, strict=True)
-    learnt = [(trajectory, of_steps != 0) for trajectory, of_steps in pairs if of_steps.any()]
-    levels: dict[tuple[str, int], list[Segment]] = {}
-    episodes = segments_of(trajectory.conversations(config, actor, is_learnt.tolist()) for trajectory, is_learnt in learnt)
-    for (trajectory, _), segments in zip(learnt, episodes, strict=True):
-        levels.setdefault(trajectory.level, []).extend(segments)
+    levels: dict[tuple[str, int], list[Conversation]] = {}
+    for trajectory, of_steps in zip(trajectories, advantages, strict=True):
+        if of_steps.any():
+            levels.setdefault(trajectory.level, []).extend(trajectory.conversations(config, actor, (of_steps != 0).tolist()))
+    parts = number_decisions(levels.values())
     flat = torch.from_numpy(np.concatenate(advantages))
     mask = flat != 0
     probabilities = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])[mask]
-    return GRPOBatch(
-        segments=[*levels.values()],
-        reference=loop.reference_log_probs(config, actor, [*levels.values()]),
-        old_log_probs=probabilities.log(),
+    return ActionBatch(
+        parts=parts,
+        reference=loop.reference_log_probs(config, actor, parts),
         actions=torch.tensor([action for trajectory in trajectories for action in trajectory.actions])[mask],
+        old_log_probs=probabilities.log(),
         advantages=flat[mask].float(),
     )
-
-
-def clipped_objective(batch: GRPOBatch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
-    """Return the policy's loss and metrics, each summed over some decisions.
-
-    Args:
-        batch: All decisions that the model learns from.
-        rows: Indices of the decisions in the batch, b numbers.
-        new_log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape
-            (b, A of this pass).
-    """
-    import torch
-
-    device = new_log_probs.device
-    mb_advantages = batch.advantages[rows].to(device)  # (b,)
-    log_ratio = new_log_probs.gather(1, batch.actions[rows].to(device)[:, None])[:, 0] - batch.old_log_probs[rows].to(device)
-    ratio = log_ratio.exp()  # (b,)
-    clipped_ratio = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
-    return {
-        "policy_loss": -torch.minimum(ratio * mb_advantages, clipped_ratio * mb_advantages).sum(),
-        "old_kl": (ratio - 1 - log_ratio).detach().sum(),
-        "clipped": ((ratio < 1 - CLIP_LOW) | (ratio > 1 + CLIP_HIGH)).sum(),
-    }
 
 
 def run(config: GRPOConfig) -> str:

@@ -23,13 +23,14 @@ Dtype = Literal["float32", "bfloat16"]
 Schedule = Literal["cosine", "constant", "linear"]
 Tracker = Literal["none", "tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "swanlab", "clearml", "dvclive"]
 """Trackers that transformers and accelerate both support."""
-MAY_CHANGE = ("folder", "gradient_checkpointing", "report_to", "tokens_per_pass")
-"""Settings that may change when a run is continued. Each algorithm adds names of its own settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """Settings of everything that trains a language model. Subclasses give defaults to ``folder`` and ``learning_rate``."""
+
+    algorithm: ClassVar[str]
+    """Name of the algorithm in run folders and records."""
 
     folder: str
     """Run folder: checkpoints, metrics, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
@@ -84,9 +85,6 @@ class TrainingOptions:
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(TrainingOptions):
     """Settings of all training on episodes that the model plays itself."""
-
-    algorithm: ClassVar[str]
-    """Name of the algorithm in run folders and records."""
 
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""

@@ -51,10 +51,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gym_text.errors import check_int
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import PlayedBatch
-from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.loop import DecisionBatch
+from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
 from gym_text_policies.training.options import RewardConfig
+from gym_text_policies.training.rollout_gap import gap_metrics, probabilities_of
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
@@ -126,25 +126,47 @@ def learn(
 
 
 @dataclass(frozen=True)
-class PPOBatch(PlayedBatch):
-    """The decisions of an iteration with their advantages, values and returns. Tensors are on the CPU."""
+class ActionBatch(DecisionBatch):
+    """Decisions to learn from, with the advantages of the actions that were taken. Tensors are on the CPU."""
 
+    actions: Tensor  # (B,)
+    """Index, among the candidates, of the action that was taken."""
+    old_log_probs: Tensor  # (B,)
+    """Its log-probability before learning."""
     advantages: Tensor  # (B,)
-    """Advantage of the action that was taken, normalised over the batch."""
+    """Its advantage."""
+
+
+@dataclass(frozen=True)
+class PPOBatch(ActionBatch):
+    """All decisions of an iteration, evaluated by the model before it learns. Advantages are normalised over the batch."""
+
+    hidden: Tensor  # (B, H)
+    """Hidden state of each prompt's last token, from which the critic computes the value; H is the width of the model."""
     values: Tensor  # (B,)
     """Values before learning."""
     returns: Tensor  # (B,)
     """Targets of the values: advantage, before it is normalised, plus value."""
+    rollout: dict[str, float]
+    """How far the probabilities are from those of play: see `gap_metrics`."""
 
 
 def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Trajectory]) -> PPOBatch:
     """Evaluate the played decisions with the model: log-probabilities, values, advantages and returns."""
     import torch
 
-    played = loop.evaluate_play(config, agent, trajectories)
+    from gym_text_policies.training.model.sequences import number_decisions, passes, stack_padded
+
+    parts = number_decisions(trajectory.conversations(config, agent) for trajectory in trajectories)
     with torch.no_grad():
-        values = agent.values(played.hidden)  # (B,)
-        last_values = iter(agent.values(played.last_hidden).tolist())
+        groups = passes((conversation for part in parts for conversation in part), config.tokens_per_pass)
+        evaluations = [agent.evaluate(group) for group in groups]
+        hidden = torch.cat([evaluation.hidden for evaluation in evaluations])  # (B, H)
+        values = agent.values(hidden)  # (B,)
+        last_values = iter(agent.values(torch.cat([evaluation.last_hidden for evaluation in evaluations])).tolist())
+    log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
+    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
+    played = probabilities_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
     b_advantages: list[float] = []
     b_returns: list[float] = []
     for trajectory in trajectories:
@@ -156,8 +178,17 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
         b_advantages += advantages
         b_returns += returns
     normalised = torch.tensor(b_advantages)  # (B,)
-    normalised = (normalised - normalised.mean()) / (normalised.std(correction=0) + 1e-6)
-    return PPOBatch(**vars(played), advantages=normalised, values=values, returns=torch.tensor(b_returns))
+    return PPOBatch(
+        parts=parts,
+        reference=loop.reference_log_probs(config, agent, parts),
+        actions=actions,
+        old_log_probs=log_probs.gather(1, actions[:, None])[:, 0],
+        advantages=(normalised - normalised.mean()) / (normalised.std(correction=0) + 1e-6),
+        hidden=hidden,
+        values=values,
+        returns=torch.tensor(b_returns),
+        rollout=gap_metrics(played, actions, log_probs),
+    )
 
 
 def generalised_advantages(
@@ -194,33 +225,33 @@ def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress
     metrics = dict(batch.rollout)
     if progress.iteration < config.value_iterations:
         return metrics | update_values(agent, optimizer, batch, progress, math.inf)
-    objective = functools.partial(clipped_objective, batch)
+    objective = functools.partial(clipped_objective, batch, CLIP, CLIP)
     metrics |= loop.update_policy(config, agent, optimizer, progress, batch, objective)
     return metrics | update_values(agent, optimizer, batch, progress, VALUE_CLIP)
 
 
-def clipped_objective(batch: PPOBatch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
+def clipped_objective(
+    batch: ActionBatch, low: float, high: float, decisions: list[int], new_log_probs: Tensor
+) -> dict[str, Tensor]:
     """Return the policy's loss and metrics, each summed over some decisions.
 
     Args:
-        batch: All decisions of the iteration.
-        rows: Indices of the decisions in the batch, b numbers.
+        batch: All decisions that the model learns from.
+        low: The ratio of new to old probability counts from 1 - low on,
+        high: up to 1 + high.
+        decisions: Indices of the decisions in the batch, b numbers.
         new_log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape
             (b, A of this pass).
     """
     import torch
 
-    device, width = new_log_probs.device, new_log_probs.shape[1]
-    mb_actions = batch.actions[rows].to(device)[:, None]  # (b, 1)
-    mb_advantages = batch.advantages[rows].to(device)  # (b,)
-    mb_old_log_probs = batch.old_log_probs[rows, :width].to(device)  # (b, A of this pass)
-    log_ratio = (new_log_probs.gather(1, mb_actions) - mb_old_log_probs.gather(1, mb_actions))[:, 0]  # (b,)
+    mb_advantages = batch.advantages[decisions]  # (b,)
+    log_ratio = new_log_probs.gather(1, batch.actions[decisions][:, None])[:, 0] - batch.old_log_probs[decisions]  # (b,)
     ratio = log_ratio.exp()
-    clipped_ratio = ratio.clamp(1 - CLIP, 1 + CLIP)
     return {
-        "policy_loss": -torch.minimum(ratio * mb_advantages, clipped_ratio * mb_advantages).sum(),
+        "policy_loss": -torch.minimum(ratio * mb_advantages, ratio.clamp(1 - low, 1 + high) * mb_advantages).sum(),
         "old_kl": (ratio - 1 - log_ratio).detach().sum(),
-        "clipped": ((ratio - 1).abs() > CLIP).sum(),
+        "clipped": ((ratio < 1 - low) | (ratio > 1 + high)).sum(),
     }
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gym_text.errors import RunError
-from gym_text_policies.training.options import Dtype
+from gym_text_policies.training.options import Dtype, OnPolicyConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gym_text_policies.training.model.actor_critic import Actor
-    from gym_text_policies.training.model.sequences import Segment
+    from gym_text_policies.training.model.sequences import Conversation
 
 LIMITS: dict[Dtype, tuple[str, float]] = {"float32": ("rollout_gap", 0.01), "bfloat16": ("rollout_kl", 0.01)}
 """A run whose first value of this metric is larger stops, by number format. Rounding makes a gap of up to 0.001 in float32. In
@@ -53,24 +53,32 @@ def gap_metrics(played: Tensor, actions: Tensor, log_probs: Tensor) -> dict[str,
 
 
 def first_pass_gap(
-    actor: Actor, groups: Sequence[Sequence[Segment]], played: Tensor, actions: Tensor, as_played: AsPlayed | None = None
+    config: OnPolicyConfig,
+    actor: Actor,
+    conversations: Sequence[Conversation],
+    played: Tensor,
+    actions: Tensor,
+    as_played: AsPlayed = lambda decisions, log_probs: log_probs,
 ) -> dict[str, float]:
-    """Return the metrics of `gap_metrics` in the first pass. Call it before the model learns.
+    """Return the metrics of `gap_metrics` in the first pass over a batch. Call it before the model learns.
 
     Args:
+        config: Settings of the run.
         actor: The model.
-        groups: The decisions to learn from, in the passes in which the model reads them.
+        conversations: The decisions to learn from.
         played: Probabilities of the candidates in play, of shape (B, A), padded with 0.
         actions: Index, among the candidates, of the action that was taken, of shape (B,).
-        as_played: What play has made of the model's probabilities; None: nothing.
+        as_played: What play has made of the model's probabilities.
     """
     import torch
 
+    from gym_text_policies.training.model.sequences import passes
+
+    group, *_ = passes(conversations, config.tokens_per_pass)
+    decisions = [index for conversation in group for index in conversation.indices]
     with torch.no_grad():
-        log_probs = actor.evaluate([segment.conversation for segment in groups[0]]).log_probs.cpu()  # (b, A of this pass)
-    rows = [row for segment in groups[0] for row in segment.rows]
-    log_probs = as_played(rows, log_probs) if as_played else log_probs
-    return gap_metrics(played[rows, : log_probs.shape[1]], actions[rows], log_probs)
+        log_probs = as_played(decisions, actor.evaluate(group).log_probs)  # (b, A of this pass)
+    return gap_metrics(played[decisions, : log_probs.shape[1]], actions[decisions], log_probs)
 
 
 def check_gap(dtype: Dtype, where: str, metrics: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
+"""Supervised fine-tuning: a language model learns the labels of a dataset, with an adapter of peft.
 
 Several conversations are packed into one row of the model without padding. The model reads their common prefix once, and computes
 logits only for the tokens of answers; see `gym_text_policies.training.model.layouts`. The loss is the mean of -log P over the
@@ -11,47 +11,39 @@ template puts one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.backends.local.adapters import base_and_adapter, read_template, template_of
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
-from gym_text_policies.environments import check_no_fold
-from gym_text_policies.training.model.lora import (
-    add_lora,
-    checkpoint_layers,
-    compile_layers,
-    environment_record,
-    load_base,
-    set_dtype,
-)
-from gym_text_policies.training.model.player import player_of
-from gym_text_policies.training.model.saving import save_adapter, where_it_is
-from gym_text_policies.training.options import MAY_CHANGE, Schedule, TrainingOptions
-from gym_text_policies.training.run_folder import claim
-from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
-from gym_text_policies.training.trajectories import play_dev_fold, tell_without_thoughts
+from gym_text_policies.environments import check_no_fold, environment_name
+from gym_text_policies.terminal.bars import bar_class
+from gym_text_policies.training.loop import MAX_GRAD_NORM
+from gym_text_policies.training.model.saving import check_finite, load_checkpoint, where_it_is
+from gym_text_policies.training.options import Schedule, TrainingOptions
+from gym_text_policies.training.run_folder import add_metrics, claim, save_progress, save_result, tracking
+from gym_text_policies.training.trajectories import dev_success
 
-MAX_GRAD_NORM = 1.0
-"""Longer gradients are scaled down to this norm."""
-MOST_MARKERS = 64
-"""More bytes than a chat template adds to a message."""
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from gym_text_policies.training.model.actor_critic import Actor
+
 _logger = logging.getLogger(__name__)
-_MAY_CHANGE = (*MAY_CHANGE, "compiled", "max_steps", "save_steps")
-"""Settings that may change when a run is continued."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(TrainingOptions):
     """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""
+
+    algorithm: ClassVar[str] = "sft"
 
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
@@ -98,7 +90,7 @@ class SFTConfig(TrainingOptions):
 
 
 def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
-    """Train, and return the folder of the adapter.
+    """Train, from the last checkpoint on, and return the folder of the adapter.
 
     Args:
         config: The settings.
@@ -109,35 +101,84 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         RunError: If a loss or a gradient is not finite; the last checkpoint is kept.
         StoreError: If the disk is full; the last checkpoint is kept.
     """
-    result = Path(config.folder) / "adapter"
-    if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
-        raise UsageError(
-            f"{config.folder}: expected a run that is not done; {result} exists already, after {done} steps. "
-            f"Name another folder, or set max_steps above {done} to continue."
-        )
+    torch, tqdm = import_extra("torch", "train"), bar_class()
+    import_extra("peft", "train")
+    from gym_text_policies.training.model.actor_critic import Actor
+
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     asked = policy_of(rows)
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
-    with claim("sft", config, _MAY_CHANGE):
-        model, tokenizer = _load(config)
-        policy = learner_of(asked, tokenizer, {row.tool for row in rows})
-        tell_without_thoughts(policy)
-        rows = within_window(rows, model, tokenizer)
+    with claim(config):
+        torch.manual_seed(config.seed)
+        names = ("rank", "chat_template", "dtype", "compiled", "gradient_checkpointing")
+        actor = Actor(config.model, **{name: getattr(config, name) for name in names})
+        policy = learner_of(asked, actor.tokenizer, {row.tool for row in rows})
         record = prompt_record(policy)  # before training: somebody may edit the template during the run
+        rows = within_window(rows, actor)
+        optimizer = torch.optim.AdamW(actor.parameters, weight_decay=0.0, fused=True)
+        progress = load_checkpoint(Path(config.folder), actor, optimizer)
+        steps = config.max_steps or math.ceil(config.epochs * math.ceil(len(rows) / config.rows_per_step))
+        with tracking(config) as log:
+            for step in tqdm(range(progress.iteration, steps), initial=progress.iteration, total=steps, desc="Steps"):
+                optimizer.param_groups[0]["lr"] = learning_rate(config, step, steps)
+                metrics = learn(config, actor, optimizer, batch_of(config, rows, step), f"step {step + 1}")
+                metrics = {"step": step + 1, **metrics, "learning_rate": optimizer.param_groups[0]["lr"]}
+                progress.iteration = step + 1
+                saves = progress.iteration % config.save_steps == 0 or progress.iteration == steps
+                if saves and config.dev_environments:
+                    metrics["dev_success"] = dev_success(actor.player(), config.dev_environments, config.dev_episodes, policy)
+                add_metrics(progress, metrics)
+                if saves:
+                    save_progress(config, actor, optimizer, progress, record)
+                log(metrics, progress.iteration)
+        every = -(-len(progress.curve) // 200)
+        progress.curve = [line for number, line in enumerate(progress.curve) if number % every == 0 or "dev_success" in line]
+        return save_result(config, actor, progress, record, data=_origin(rows))
 
-        def play() -> list[bool]:
-            return play_dev_fold(player_of(model, tokenizer, config.dtype), config.dev_environments, config.dev_episodes, policy)
 
-        trainer = make_trainer(
-            _arguments(config, model), model, tokenizer, rows, record, play, tokens_per_pass=config.tokens_per_pass
-        )
-        with stopping_at_a_step(trainer):
-            trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
-        made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-        record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
-        save_adapter(model, result, record)  # this run may have saved one after fewer steps
-        return result
+def batch_of(config: SFTConfig, rows: Sequence[Row], step: int) -> list[Row]:
+    """Return the rows of a step. Those of one environment stand together: they begin alike, and a pass reads that once."""
+    import torch
+
+    epoch, number = divmod(step, math.ceil(len(rows) / config.rows_per_step))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(config.seed + epoch)).tolist()
+    batch = order[number * config.rows_per_step : (number + 1) * config.rows_per_step]
+    return sorted((rows[index] for index in batch), key=lambda row: row.environment)
+
+
+def learning_rate(config: SFTConfig, step: int, steps: int) -> float:
+    """Return the learning rate of a step: it rises from 0, and then stays or falls to 0."""
+    if step < config.warmup:
+        return config.learning_rate * (step / config.warmup)
+    steps_after = max(1, steps - config.warmup)
+    cosine = 0.5 * (1 + math.cos(math.pi * ((step - config.warmup) / steps_after)))
+    return config.learning_rate * {"constant": 1.0, "linear": (steps - step) / steps_after, "cosine": cosine}[config.schedule]
+
+
+def learn(config: SFTConfig, actor: Actor, optimizer: Optimizer, batch: Sequence[Row], where: str) -> dict[str, float]:
+    """Do one step of the optimiser; return the loss and the norm of its gradient."""
+    import torch
+
+    from gym_text_policies.training.model.layouts import answer_losses
+    from gym_text_policies.training.model.sequences import Conversation, passes
+
+    conversations = [Conversation.of(actor.tokenizer, row.examples()) for row in batch]
+    tokens = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
+    total = torch.zeros(())
+    actor.model.train()
+    for group in passes(conversations, config.tokens_per_pass):
+        with actor.autocast():
+            losses = answer_losses(actor.model, group)  # (tokens,)
+        loss = losses.sum() * (1 / tokens)
+        check_finite(where, loss=loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach().cpu()
+    norm = torch.nn.utils.clip_grad_norm_(actor.parameters, MAX_GRAD_NORM)
+    check_finite(where, gradient=norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    return {"loss": float(total), "grad_norm": float(norm)}
 
 
 def run(config: SFTConfig) -> str:
@@ -145,96 +186,26 @@ def run(config: SFTConfig) -> str:
     return where_it_is(sft(config))
 
 
-def _load(config: SFTConfig) -> tuple[Any, Any]:
-    """Return the model to train, with its adapter, and its tokenizer."""
-    import_extra("torch", "train").manual_seed(config.seed)
-    base, adapter = base_and_adapter(config.model)
-    template = read_template(config.chat_template) if config.chat_template else template_of(adapter)
-    model, tokenizer = load_base(base, dtype=config.dtype, chat_template=template)
-    model = add_lora(model, adapter=adapter, rank=config.rank)
-    set_dtype(model, config.dtype)
-    if config.compiled:
-        compile_layers(model)
-    if config.gradient_checkpointing:
-        checkpoint_layers(model)
-    return model, tokenizer
-
-
-def within_window(rows: Sequence[Row], model: Any, tokenizer: Any) -> list[Row]:
+def within_window(rows: Sequence[Row], actor: Actor) -> list[Row]:
     """Return the rows that are not longer than the model's window, and tell how many are.
 
     Raises:
         UsageError: If none is left.
     """
-    from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
-    window = window_of(model.config)
-
-    def fits(row: Row) -> bool:
-        # A token has at least one byte; only of a row with more bytes, or with calls, are the tokens counted.
-        texts = [*(message["content"] for message in row.messages), *row.thoughts]
-        most = sum(len(text.encode()) + MOST_MARKERS for text in texts)
-        short = most <= window and not row.tool
-        return short or Conversation.of(tokenizer, row.examples()).length <= window
-
-    kept = [row for row in rows if fits(row)]
+    kept = [row for row in rows if Conversation.of(actor.tokenizer, row.examples()).length <= actor.window]
     if not kept:
-        raise UsageError(f"data: expected rows of at most {window} tokens, the model's window; all are longer. Show less history.")
+        raise UsageError(
+            f"data: expected rows of at most {actor.window} tokens, the model's window; all are longer. Show less history."
+        )
     if left_out := len(rows) - len(kept):
+        window = actor.window
         _logger.warning("%d of %d rows are longer than the model's window of %d tokens: left out.", left_out, len(rows), window)
     return kept
 
 
-def _arguments(config: SFTConfig, model: Any) -> Any:
-    """Return the settings as transformers' `TrainingArguments`."""
-    transformers = import_extra("transformers", "train")
-    plays_dev_fold = bool(config.dev_environments)
-    arguments = transformers.TrainingArguments(
-        output_dir=config.folder,
-        per_device_train_batch_size=config.rows_per_step,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
-        warmup_steps=config.warmup,
-        num_train_epochs=config.epochs,
-        max_steps=config.max_steps or -1,
-        max_grad_norm=MAX_GRAD_NORM,
-        bf16=config.dtype == "bfloat16",
-        logging_steps=1,
-        save_steps=config.save_steps,
-        save_total_limit=2,
-        eval_strategy="steps" if plays_dev_fold else "no",
-        eval_steps=config.save_steps,
-        load_best_model_at_end=plays_dev_fold,
-        metric_for_best_model="success" if plays_dev_fold else None,
-        greater_is_better=True if plays_dev_fold else None,
-        report_to=config.report_to,
-        remove_unused_columns=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        dataloader_pin_memory=False,
-        use_cpu=model.device.type == "cpu",
-    )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # else Trainer copies the model to all GPUs
-    return arguments
-
-
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the data's part of an adapter's record: the numbers of rows and decisions, and of rows of each environment."""
-    environments = Counter(_environment_name(row.environment) for row in rows)
+    environments = Counter(environment_name(json.loads(row.environment)) for row in rows)
     return {"rows": len(rows), "decisions": sum(row.decisions for row in rows), "environments": dict(sorted(environments.items()))}
-
-
-def _environment_name(environment: str) -> str:
-    data = json.loads(environment)
-    arguments = "&".join(f"{key}={value}" for key, value in sorted(data["kwargs"].items()) if key != "expert")
-    return f"{data['id']}?{arguments}" if arguments else str(data["id"])
-
-
-def _curve(log: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """Return the learning curve in the log of a `Trainer`: at most 200 lines of losses, then all lines of the dev fold."""
-    losses = [line for line in log if "loss" in line]
-    every = -(-len(losses) // 200) or 1
-    curve = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in losses[::every]]
-    keys = ("step", "eval_success", "eval_episodes")
-    return curve + [{key: line[key] for key in keys if key in line} for line in log if "eval_success" in line]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gym_text import TextSpec
-from gym_text.errors import RunError
+from gym_text.errors import RunError, UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import environment_maker
@@ -17,12 +16,10 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.mixed import SeparateDraws
 from gym_text_policies.policy import Policy, tempered, text_spec
-from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.terminal.bars import bar_class, is_watched
-from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.saving import Progress
+from gym_text_policies.training.model.saving import Progress, check_finite
 from gym_text_policies.training.options import OnPolicyConfig
 
 if TYPE_CHECKING:
@@ -76,8 +73,11 @@ class Trajectory:
                 conversations[-1].add(actor.tokenizer, messages, list(self.candidates[step]))
             elif self.truncated:
                 conversations[-1].add(actor.tokenizer, messages, ())
-        for conversation in conversations:
-            conversation.check_window(actor.window)
+        if (longest := max(conversation.length for conversation in conversations)) > actor.window:
+            raise UsageError(
+                f"{self.environment}, seed {self.episode.seed}: expected an episode of at most {actor.window} tokens, the model's "
+                f"window; got {longest}. Show less history."
+            )
         return conversations
 
     @property
@@ -151,29 +151,20 @@ def play(
         for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=EPISODES_AT_ONCE):
             bar.update()
             episodes.append(episode)
-        episodes.sort(key=_order)
+        episodes.sort(key=lambda episode: (episode.seed, [step.decision.action for step in episode.steps]))  # not by their ends
         played += episodes
         complete = [episode for episode in episodes if episode.error is None]
         returns = {f"the return of {name}, seed {episode.seed},": episode.total_reward for episode in complete}
         check_finite(progress.title, **returns)
         spec = text_spec(env)
-        trajectories += [_trajectory(config, name, episode, spec, prompt, least_probability) for episode in complete]
+        for episode in complete:
+            candidates = tuple(candidates_of(step.decision, config.temperature, least_probability) for step in episode.steps)
+            prompts = tuple(prompts_of(episode, spec, config.prompting, prompt))
+            trajectories.append(Trajectory(name, episode, candidates, prompts))
         env.close()
     bar.close()
     log_failures(progress.title, played)
     return trajectories
-
-
-def _order(episode: Episode) -> tuple[int, list[str]]:
-    """Return the place of an episode among others: by the level, then by what was played, not by when it ended."""
-    return episode.seed, [step.decision.action for step in episode.steps]
-
-
-def _trajectory(
-    config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
-) -> Trajectory:
-    candidates = tuple(candidates_of(step.decision, config.temperature, least_probability) for step in episode.steps)
-    return Trajectory(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
 
 
 def candidates_of(decision: Decision, temperature: float, least_probability: float) -> dict[str, float]:
@@ -187,17 +178,8 @@ def candidates_of(decision: Decision, temperature: float, least_probability: flo
     return {name: value / total for name, value in candidates.items()}
 
 
-def tell_without_thoughts(policy: PolicyConfig) -> None:
-    """Log what training does about thoughts, if the model would think by itself and is asked not to."""
-    if policy.think is False:
-        _logger.info(
-            "This model's chat template has thoughts. The model plays and learns without them, where the template puts an answer "
-            "without a thought. The adapter's record keeps that (think=False)."
-        )
-
-
-def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> list[bool]:
-    """Play each environment's dev fold with a model's most probable actions; return for each episode whether the model won it.
+def dev_success(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> float:
+    """Play each environment's dev fold with a model's most probable actions; return the share of episodes that the model wins.
 
     An episode that ends in an error is logged, and counts as not won.
 
@@ -218,7 +200,7 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
         played += rollout(make_env, learner, range(episodes), num_envs=EPISODES_AT_ONCE)
         env.close()
     log_failures("dev fold", played)
-    return [episode.outcome == "won" for episode in played]
+    return sum(episode.outcome == "won" for episode in played) / len(played)
 
 
 def log_failures(where: str, played: Sequence[Episode]) -> None:

@@ -1,7 +1,8 @@
 """Checkpoints of on-policy training."""
 
-import json
+import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,8 +11,7 @@ from gym_text.errors import RunError
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.model.saving import Progress, load_checkpoint, save_checkpoint
-from gym_text_policies.training.run_folder import save_metrics
+from gym_text_policies.training.model.saving import Progress, check_finite, load_checkpoint, save_checkpoint, write_tensors
 
 RECORD = prompt_record(TRAINED)
 
@@ -32,13 +32,13 @@ def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint
     heads = list(actor.value_head.parameters()) if kind is ActorCritic else []
     optimizer = stepped(actor, [*actor.parameters, *heads], 2)
     for iteration in (1, 2):
-        save_checkpoint(tmp_path, actor, optimizer, Progress(iteration, 0.5, 7, 0.1), RECORD)
+        save_checkpoint(tmp_path, actor, optimizer, Progress(iteration, 0.5, 7, 0.1, [{"loss": 0.1}]), RECORD)
     (tmp_path / "checkpoint-3.partial").mkdir()  # left by a process that was killed while it wrote
     assert sorted(path.name for path in tmp_path.glob("checkpoint-?")) == ["checkpoint-2"]
     other = kind(tiny_model)
     others = [*other.parameters, *(other.value_head.parameters() if kind is ActorCritic else [])]
     again = torch.optim.AdamW(others, lr=1e-2)
-    assert load_checkpoint(tmp_path, other, again) == Progress(2, 0.5, 7, 0.1)
+    assert load_checkpoint(tmp_path, other, again) == Progress(2, 0.5, 7, 0.1, [{"loss": 0.1}])
     assert all(torch.equal(a, b) for a, b in zip([*actor.parameters, *heads], others, strict=True))
     for number, moments in optimizer.state_dict()["state"].items():
         assert all(torch.equal(value, again.state_dict()["state"][number][name]) for name, value in moments.items())
@@ -46,13 +46,6 @@ def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint
     weights.write_bytes(weights.read_bytes()[:-10])
     with pytest.raises(UsageError, match="expected a whole checkpoint"):
         load_checkpoint(tmp_path, other, again)
-
-
-def test_an_iteration_that_is_learnt_anew_replaces_its_metrics_and_later_ones(tmp_path):
-    for iteration, value in ((0, 0.1), (1, 0.2), (2, 0.3), (1, 0.4)):
-        save_metrics(tmp_path, {"iteration": iteration, "return": value})
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["iteration"], line["return"]) for line in lines] == [(0, 0.1), (1, 0.4)]
 
 
 def test_a_checkpoint_is_an_adapter_that_is_asked_as_it_is_trained(tiny_model, tmp_path):
@@ -70,7 +63,21 @@ def test_weights_that_are_not_finite_are_not_written_and_the_checkpoint_before_t
     save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
     before = [parameter.detach().clone() for parameter in actor.parameters]
     actor.parameters[3].data[0, 0] = float("nan")
-    with pytest.raises(RunError, match=r"adapter_model\.safetensors: expected finite tensors to write; .*lora_B.* is nan"):
+    with pytest.raises(RunError, match=r"adapter_model\.safetensors: expected finite numbers; .*lora_B.* is nan"):
         save_checkpoint(tmp_path, actor, optimizer, Progress(2), RECORD)
     assert load_checkpoint(tmp_path, actor, optimizer) == Progress(1)
     assert all(torch.equal(a, b) for a, b in zip(actor.parameters, before, strict=True))
+
+
+@pytest.mark.parametrize("bad", [math.nan, np.array([1.0, -math.inf]), torch.tensor([[0.0, math.nan]], dtype=torch.bfloat16)])
+def test_the_first_value_that_is_not_finite_is_named_with_where_it_came_up(bad):
+    check_finite("step 1", loss=1.0, rewards=np.zeros(3), logits=torch.ones(2, requires_grad=True))
+    with pytest.raises(RunError, match=r"step 2: expected finite numbers; loss is (nan|-inf)\. It is not learnt from"):
+        check_finite("step 2", rewards=1.0, loss=bad, later=math.nan)
+
+
+def test_tensors_beyond_what_their_format_holds_are_not_written(tmp_path):
+    tensors = {"a": torch.zeros(2), "b": torch.tensor([1e6]).half()}
+    with pytest.raises(RunError, match=r"adapter\.safetensors: expected finite numbers; b is inf\."):
+        write_tensors(tensors, tmp_path / "adapter.safetensors")
+    assert not [*tmp_path.iterdir()]

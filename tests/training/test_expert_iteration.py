@@ -64,11 +64,11 @@ def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_target
     actor = Actor(tiny_model)
     trajectories = play_ahead(config, actor, Progress())
     targets = [[targets_of(step.decision) for step in one.episode.steps] for one in trajectories]
-    batch = make_batch(config, actor, trajectories, targets)
+    batch, of_candidates = make_batch(config, actor, trajectories, targets)
     with_random_adapter(actor.model)
-    segments = [segment for episode in batch.segments for segment in episode]
+    objective = functools.partial(divergence_from_targets, of_candidates)
     with torch.no_grad():
-        loss = pass_sums(actor, batch, segments, functools.partial(divergence_from_targets, batch.targets))["policy_loss"]
+        loss = pass_sums(actor, batch, batch.conversations, objective)["policy_loss"]
     expected, learnt = 0.0, 0
     for one, of_steps in zip(trajectories, targets, strict=True):
         for messages, candidates, target in zip(one.prompts, one.candidates, of_steps, strict=False):
@@ -76,7 +76,7 @@ def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_target
             log_probs = dict(zip(candidates, torch.stack(scores).log_softmax(0).tolist(), strict=True))
             expected += sum(share * (math.log(share) - log_probs[name]) for name, share in target.items() if share)
             learnt += bool(target)
-    assert 0 < learnt == len(batch.targets)
+    assert 0 < learnt == len(of_candidates)
     assert float(loss) == pytest.approx(expected, rel=1e-3)
 
 

@@ -17,12 +17,11 @@ from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.training import grpo
-from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, learn, make_batch, train
+from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, train
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
-from gym_text_policies.training.ppo import generalised_advantages
+from gym_text_policies.training.ppo import clipped_objective, generalised_advantages
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -65,10 +64,8 @@ def settings(tiny_model, folder, **options):
 
 
 @pytest.fixture
-def played(tiny_model, tmp_path, monkeypatch):
+def played(tiny_model, tmp_path):
     """Return a configuration, a model, and two levels with six episodes each, some of them won."""
-    monkeypatch.setattr(grpo, "CLIP_LOW", 0.01)
-    monkeypatch.setattr(grpo, "CLIP_HIGH", 0.02)
     config = settings(tiny_model, tmp_path, temperature=5.0, seed=4)
     torch.manual_seed(0)
     actor = Actor(tiny_model, temperature=5.0)
@@ -114,20 +111,20 @@ def test_decisions_that_teach_nothing_are_not_read(played):
     assert len(taken) < sum(map(len, advantages)), "an episode that alone goes on to the end is compared with none"
     found = zip(batch.actions.tolist(), batch.old_log_probs.exp().tolist(), batch.advantages.tolist(), strict=True)
     assert [value for row in found for value in row] == pytest.approx([value for row in taken for value in row], abs=1e-6)
-    read = [segment for episode in batch.segments for segment in episode]
-    assert sum(len(segment.rows) for segment in read) == len(taken) == sum(len(s.conversation.decisions) for s in read)
+    assert sum(len(one.indices) for one in batch.conversations) == len(taken)
+    assert sum(len(one.decisions) for one in batch.conversations) == len(taken)
 
 
 def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played):
     config, actor, trajectories = played
     batch = make_batch(config, actor, trajectories, group_advantages(trajectories))
-    segments, objective = [segment for level in batch.segments for segment in level], functools.partial(clipped_objective, batch)
-    sums = pass_sums(actor, batch, segments, objective)
+    objective = functools.partial(clipped_objective, batch, 0.01, 0.02)
+    sums = pass_sums(actor, batch, batch.conversations, objective)
     assert float(sums["old_kl"]) == pytest.approx(0, abs=1e-3) and float(sums["clipped"]) == 0
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
 
     with_random_adapter(actor.model)
-    sums = pass_sums(actor, batch, segments, objective)
+    sums = pass_sums(actor, batch, batch.conversations, objective)
     loss, prompt = 0.0, training_prompt(config.prompting)
     for one, own in zip(trajectories, group_advantages(trajectories), strict=True):
         prompts = prompts_of(one.episode, Corridor().text_spec, config.prompting, prompt)
@@ -178,7 +175,7 @@ def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept
     options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=0", "--iterations=3", "--temperature=20"]
     assert cli.main(["grpo", *options]) == 1
     told = capfd.readouterr().err.splitlines()[-1]
-    assert re.match(r"gym-text: iteration 2: expected finite numbers to learn from; \w+ is -?(inf|nan)", told)
+    assert re.match(r"gym-text: iteration 2: expected finite numbers; \w+ is -?(inf|nan)", told)
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
     weights = load_file(tmp_path / "run/checkpoint-1/adapter_model.safetensors")
     assert all(tensor.isfinite().all() for tensor in weights.values())

@@ -14,6 +14,7 @@ from gym_text_policies.training.expert_iteration import ExpertIterationConfig
 from gym_text_policies.training.grpo import GRPOConfig, train
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
+from gym_text_policies.training.model.sequences import number_decisions
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -62,14 +63,14 @@ def test_the_gradients_are_of_the_objective_and_of_the_weighted_kl(tiny_model, t
     actor = Actor(tiny_model)
     trajectories = play(config, actor, Progress())
     with_random_adapter(actor.model)
-    batch = loop.evaluate_play(config, actor, trajectories)
-    segments = [segment for episode in batch.segments for segment in episode]
+    parts = number_decisions(one.conversations(config, actor) for one in trajectories)
+    batch = loop.DecisionBatch(parts, loop.reference_log_probs(config, actor, parts))
 
     def objective(rows, log_probs):
         return {"policy_loss": -log_probs[:, 1].sum()}
 
-    sums = loop.pass_sums(actor, batch, segments, objective)
-    old, reference = batch.old_log_probs, batch.reference
+    sums = loop.pass_sums(actor, batch, batch.conversations, objective)
+    old, reference = actor.evaluate(batch.conversations).log_probs.detach(), batch.reference
     assert float(sums["entropy"].detach()) == pytest.approx(-float((old.exp() * old).sum()), rel=1e-4)
     assert float(sums["kl"].detach()) == pytest.approx(float((old.exp() * (old - reference)).sum()), rel=1e-4)
     ((sums["policy_loss"] + 0.5 * sums["kl"]) / len(old)).backward()

@@ -62,8 +62,8 @@ def played(tiny_model, tmp_path):
 
 def sums_of(learner, batch, episodes):
     """Return the losses of some episodes, read in one pass."""
-    segments = [segment for episode in episodes for segment in batch.segments[episode]]
-    return pass_sums(learner, batch, segments, functools.partial(clipped_objective, batch))
+    conversations = [conversation for episode in episodes for conversation in batch.parts[episode]]
+    return pass_sums(learner, batch, conversations, functools.partial(clipped_objective, batch, ppo.CLIP, ppo.CLIP))
 
 
 def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
@@ -150,7 +150,7 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         optimizer = torch.optim.SGD([*learner.parameters, *learner.value_head.parameters()], lr=1.0)
         metrics = update(config, learner, optimizer, Progress(), batch)
         weights = [parameter.detach().clone() for parameter in (*learner.parameters, *learner.value_head.parameters())]
-        found.append((sum(map(len, batch.segments)), metrics, batch, weights))
+        found.append((len(batch.conversations), metrics, batch, weights))
     (most, *one), (middle, *some), (least, *eight) = found
     assert most == len(batch.old_log_probs) >= middle >= least == 8 and most > least
     assert most > middle > least
@@ -219,7 +219,7 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
 
 def test_returns_beyond_what_32_bits_hold_end_the_run_before_any_weight_changes(tiny_model, tmp_path):
     options = {"environments": ("Rich-v0?since=8&worth=1e200",), "value_iterations": 0, "iterations": 2}
-    with pytest.raises(RunError, match="iteration 2: expected finite numbers to learn from; returns is inf"):
+    with pytest.raises(RunError, match="iteration 2: expected finite numbers; returns is inf"):
         train(settings(tiny_model, tmp_path / "run", **options))
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
 
@@ -229,10 +229,10 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_no_weight(played):
     optimizer = torch.optim.SGD([*learner.parameters, *learner.value_head.parameters()], lr=1.0)
     before = [parameter.detach().clone() for parameter in learner.parameters]
     far = dataclasses.replace(batch, old_log_probs=batch.old_log_probs - 200)  # a ratio of e to the power of 200
-    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; .* is (inf|nan)"):
+    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers; .* is (inf|nan)"):
         update(config, learner, optimizer, Progress(), far)
     handle = learner.parameters[0].register_hook(lambda gradient: gradient * math.inf)
-    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; grad_norm is (inf|nan)"):
+    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers; grad_norm is (inf|nan)"):
         update(config, learner, optimizer, Progress(), batch)
     handle.remove()
     assert all(torch.equal(old, new) for old, new in zip(before, learner.parameters, strict=True))

@@ -74,7 +74,7 @@ def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as
     few = {name: PRIOR[name] / 0.75 for name in ("right", "stay")}
     one = dataclasses.replace(trajectory, episode=dataclasses.replace(trajectory.episode, steps=steps), candidates=(few,))
     half = dataclasses.replace(run, uniform_share=0.5)
-    prior, _, as_played = expert_iteration._played(half, [one], [[{"right": 1.0}]])
+    prior, _, as_played = expert_iteration._priors(half, [one], [[{"right": 1.0}]])
     model = {name: 2 * (value - 0.5 / 4) for name, value in PRIOR.items()}
     log_probs = torch.tensor([[model["right"], model["stay"]]]) / (model["right"] + model["stay"])
     assert torch.allclose(as_played([0], log_probs.log()).exp(), prior), "left and up are valid, but no candidates"

@@ -9,19 +9,19 @@ from gym_text_policies.training.run_folder import Stopped, claim, tracking
 from gym_text_policies.training.sft import SFTConfig
 
 
-def claimed(tmp_path, run="ppo", **settings):
-    """Claim the folder for a run that may change its number of epochs."""
-    return claim(run, PPOConfig(folder=str(tmp_path), **settings), ["folder", "epochs"])
+def claimed(tmp_path, config=PPOConfig, **settings):
+    """Claim the folder for a run."""
+    return claim(config(folder=str(tmp_path), **settings))
 
 
 def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_path):
     with claimed(tmp_path):
         (tmp_path / "metrics.jsonl").touch()
-    with claimed(tmp_path, epochs=5), pytest.raises(StoreError), claimed(tmp_path):
+    with claimed(tmp_path, iterations=5), pytest.raises(StoreError), claimed(tmp_path):
         pass
     with pytest.raises(UsageError, match="seed: stored 0, given 1"), claimed(tmp_path, seed=1):
         pass
-    with pytest.raises(UsageError, match="run: stored"), claimed(tmp_path, "sft"):
+    with pytest.raises(UsageError, match="run: stored"), claimed(tmp_path, SFTConfig):
         pass
 
 

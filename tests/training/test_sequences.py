@@ -14,7 +14,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
 from gym_text_policies.training.model.layouts import answer_losses, pack
 from gym_text_policies.training.model.lora import add_lora, load_base
-from gym_text_policies.training.model.sequences import Conversation, DecisionNodes, passes, segments_of
+from gym_text_policies.training.model.sequences import Conversation, DecisionNodes, number_decisions, passes
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -70,18 +70,18 @@ def test_a_thought_is_a_branch_between_the_prompt_and_the_answer(tiny_model, kee
     assert answer_losses(model, [conversation]).tolist() == pytest.approx(torch.cat(plain).tolist(), abs=1e-4)
 
 
-def test_segments_go_into_passes_in_their_order_and_none_is_left_out():
+def test_conversations_go_into_passes_in_their_order_and_none_is_left_out():
     conversations = []
     for size in (3, 4, 9, 2, 1):
         conversations.append(Conversation())
         conversations[-1].tree.grow(-1, range(size))
         conversations[-1].decisions.append(DecisionNodes(0, (((0, 1),),)))
-    episodes = segments_of([conversations[:2], conversations[2:]])
-    assert [[segment.rows for segment in episode] for episode in episodes] == [
+    episodes = number_decisions([conversations[:2], conversations[2:]])
+    assert [[one.indices for one in episode] for episode in episodes] == [
         [range(0, 1), range(1, 2)],
         [range(2, 3), range(3, 4), range(4, 5)],
     ]
-    groups = passes([segment for episode in episodes for segment in episode], 8)
-    assert [[segment.conversation.size for segment in group] for group in groups] == [[3, 4], [9], [2, 1]]
-    (group,) = passes([segment for episode in episodes for segment in episode], 9)
+    groups = passes(conversations, 8)
+    assert [[one.size for one in group] for group in groups] == [[3, 4], [9], [2, 1]]
+    (group,) = passes(conversations, 9)
     assert len(group) == 5, "what they have in common counts once"

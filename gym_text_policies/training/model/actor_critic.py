@@ -10,36 +10,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from gym_text_policies.backends.local.adapters import base_and_adapter, template_of
+from gym_text_policies.backends.local.adapters import base_and_adapter, read_template, template_of
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import lay_out
-from gym_text_policies.training.model.lora import add_lora, checkpoint_layers, load_base, set_dtype
+from gym_text_policies.training.model.lora import add_lora, checkpoint_layers, compile_layers, load_base, set_dtype
 from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.sequences import Conversation
 
 _REFERENCE = "reference"
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What a model computes for the decisions of some conversations, in their order."""
+class Evaluation(NamedTuple):
+    """What a model computes for the decisions of some conversations, in their order; float32 on the CPU."""
 
     log_probs: torch.Tensor
-    """Log-probability of each candidate, float32 of shape (decisions, most candidates); -inf where a decision has fewer."""
+    """Log-probability of each candidate, of shape (decisions, most candidates); -inf where a decision has fewer."""
     hidden: torch.Tensor
-    """Hidden state from which the critic computes each decision's value, detached; float32 of shape (decisions, width)."""
+    """Hidden state from which the critic computes each decision's value, detached; of shape (decisions, width)."""
     last_hidden: torch.Tensor
-    """Such a hidden state for the last observation of each truncated episode; shape (truncated episodes, width)."""
-
-    def cpu(self) -> Evaluation:
-        """Return the evaluation with its tensors on the CPU."""
-        return Evaluation(self.log_probs.cpu(), self.hidden.cpu(), self.last_hidden.cpu())
+    """Such a hidden state for the last observation of each truncated episode; of shape (truncated episodes, width)."""
 
 
 class Actor:
@@ -50,29 +44,41 @@ class Actor:
         temperature: The actions' scores are divided by it.
         dtype: Number format of products and of the base's weights: ``float32`` or ``bfloat16``.
         gradient_checkpointing: Whether the layers keep only their inputs, and compute the rest again for the gradients.
+        compiled: Whether torch compiles the layers.
+        rank: Rank of a new adapter; None: 16.
+        chat_template: File of a chat template that replaces the model's; empty: none does.
+
+    Raises:
+        UsageError: If there is no such model, or the other arguments do not fit it.
     """
 
     def __init__(
-        self, model: str, *, temperature: float = 1.0, dtype: str = "float32", gradient_checkpointing: bool = False
+        self,
+        model: str,
+        *,
+        temperature: float = 1.0,
+        dtype: str = "float32",
+        gradient_checkpointing: bool = False,
+        compiled: bool = False,
+        rank: int | None = None,
+        chat_template: str = "",
     ) -> None:
-        base_name, adapter = base_and_adapter(model)
-        base, self.tokenizer = load_base(base_name, dtype=dtype, chat_template=template_of(adapter))
-        self.model = add_lora(base, adapter=adapter)
-        self._temperature = temperature
-        self._starts_from_adapter = bool(adapter)
-        if adapter:
-            add_lora(self.model, adapter=adapter, name=_REFERENCE)
-            self.model.set_adapter("default")
+        base_name, self._adapter = base_and_adapter(model)
+        template = read_template(chat_template) if chat_template else template_of(self._adapter)
+        base, self.tokenizer = load_base(base_name, dtype=dtype, chat_template=template)
+        self.model = add_lora(base, adapter=self._adapter, rank=rank)
         set_dtype(self.model, dtype)
+        if compiled:
+            compile_layers(self.model)
         if gradient_checkpointing:
             checkpoint_layers(self.model)
-        self._dtype = dtype
+        self._temperature, self._dtype = temperature, dtype
         self.model.eval()  # no dropout: the probabilities are those of play
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """The adapter's parameters."""
-        return [parameter for name, parameter in self.model.named_parameters() if "lora_" in name and _REFERENCE not in name]
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     @property
     def window(self) -> int:
@@ -83,13 +89,19 @@ class Actor:
         """Return a backend that plays with the model's present weights."""
         return player_of(self.model, self.tokenizer, self._dtype)
 
+    def autocast(self) -> torch.autocast:
+        """Return a context in which products have the number format of training."""
+        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._dtype == "bfloat16")
+
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
         """Switch to the model that training began with while the block runs."""
-        if not self._starts_from_adapter:
+        if not self._adapter:
             with self.model.disable_adapter():
                 yield
             return
+        if _REFERENCE not in self.model.peft_config:
+            add_lora(self.model, adapter=self._adapter, name=_REFERENCE)
         self.model.set_adapter(_REFERENCE)
         try:
             yield
@@ -111,35 +123,28 @@ class Actor:
                 (prompt_ends if decision.answers else episode_ends).append(offsets[decision.prompt_end])
         predicting = sorted({offset for offset, _, _ in tokens})
         index = {offset: number for number, offset in enumerate(predicting)}
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._dtype == "bfloat16"):
-            log_probs, hidden = rows.read(
-                self.model, predicting, [*prompt_ends, *episode_ends]
-            )  # (predicting, vocabulary), (…, width)
-        device = log_probs.device
+        with self.autocast():  # (predicting, vocabulary), (…, width)
+            log_probs, hidden = rows.read(self.model, predicting, [*prompt_ends, *episode_ends])
         each = log_probs[torch.tensor([index[offset] for offset, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
-        of_candidate = torch.tensor([candidate for _, _, candidate in tokens], device=device)
-        scores = torch.zeros(len(candidates), device=device).index_add(0, of_candidate, each)  # (candidates,)
+        of_candidate = torch.tensor([candidate for _, _, candidate in tokens])
+        scores = torch.zeros(len(candidates)).index_add(0, of_candidate, each.cpu())  # (candidates,)
         width = 1 + max(number for _, number in candidates)
-        table = torch.full((len(prompt_ends), width), float("-inf"), device=device)  # (decisions, most candidates)
-        cells = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
-        hidden = hidden.detach()
+        table = torch.full((len(prompt_ends), width), float("-inf"))  # (decisions, most candidates)
+        cells = tuple(torch.tensor(column) for column in zip(*candidates, strict=True))
+        hidden = hidden.detach().cpu()
         log_softmax = table.index_put(cells, scores / self._temperature).log_softmax(-1)
         return Evaluation(log_softmax, hidden[: len(prompt_ends)], hidden[len(prompt_ends) :])
 
 
 class ActorCritic(Actor):
-    """An actor with a linear head for values. Before training all values are 0. The arguments are those of `Actor`."""
+    """An actor with a linear head for values, on the CPU. Before training all values are 0. The arguments are those of `Actor`."""
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self.value_head = torch.nn.Linear(self.model.config.hidden_size, 1).to(self.model.device)
+        self.value_head = torch.nn.Linear(self.model.config.hidden_size, 1)
         torch.nn.init.zeros_(self.value_head.weight)
         torch.nn.init.zeros_(self.value_head.bias)
 
     def values(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return values, float32 of shape (decisions,), on the CPU.
-
-        Args:
-            hidden: Hidden states as `evaluate` returns them, of shape (decisions, width).
-        """
-        return self.value_head(hidden.to(self.value_head.weight.device))[:, 0].cpu()  # type: ignore[no-any-return]
+        """Return values, of shape (decisions,), of the hidden states of an `Evaluation`, of shape (decisions, width)."""
+        return self.value_head(hidden)[:, 0]  # type: ignore[no-any-return]

@@ -168,25 +168,21 @@ class PaddedRows:
         """
         size = len(self.tokens[0])
         rows_per_part = max(1, _PADDED_TOKENS // size)
-        in_parts = len(self.tokens) > rows_per_part
-        log_probs, states = [], []
-        order: list[int] = []
-        hidden_order: list[int] = []
+        log_probs: dict[int, torch.Tensor] = {}
+        states: dict[int, torch.Tensor] = {}
         for start in range(0, len(self.tokens), rows_per_part):
             rows = self.tokens[start : start + rows_per_part]
             part = range(start * size, (start + len(rows)) * size)
             wanted, wanted_hidden = ([offset for offset in dict.fromkeys(all_) if offset in part] for all_ in (predicting, hidden))
             cells, hidden_cells = ([divmod(offset - part.start, size) for offset in some] for some in (wanted, wanted_hidden))
             run = partial(_run, model, rows, cells, hidden_cells)
-            part_log_probs, part_states = checkpoint(run, use_reentrant=False) if in_parts and torch.is_grad_enabled() else run()
-            log_probs.append(part_log_probs)
-            states.append(part_states)
-            order += wanted
-            hidden_order += wanted_hidden
-        index, hidden_index = ({offset: number for number, offset in enumerate(some)} for some in (order, hidden_order))
+            in_parts = len(rows) < len(self.tokens) and torch.is_grad_enabled()
+            part_log_probs, part_states = checkpoint(run, use_reentrant=False) if in_parts else run()
+            log_probs |= zip(wanted, part_log_probs, strict=True)
+            states |= zip(wanted_hidden, part_states, strict=True)
         return (
-            torch.cat(log_probs)[[index[offset] for offset in predicting]],
-            torch.cat(states)[[hidden_index[offset] for offset in hidden]] if hidden else states[0],
+            torch.stack([log_probs[offset] for offset in predicting]),
+            torch.stack([states[offset] for offset in hidden]) if hidden else torch.empty(0, device=model.device),
         )
 
 
@@ -218,6 +214,6 @@ def _run(
     logit_columns = [columns.index(column) if options else column for _, column in predicting]
     log_probs = output.logits[[row for row, _ in predicting], logit_columns].float().log_softmax(-1)
     if not hidden:
-        return log_probs, torch.empty(0, device=device)
+        return log_probs, log_probs[:0]
     states = output.hidden_states[-1][[row for row, _ in hidden], [column for _, column in hidden]].float()
     return log_probs, states

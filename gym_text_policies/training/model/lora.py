@@ -46,13 +46,11 @@ def load_base(name: str, *, dtype: str = "float32", chat_template: str = "") -> 
         chat_template: Text of a chat template that replaces the model's. An adapter that is saved keeps it.
 
     Raises:
-        UsageError: If there is no such model, it is an adapter, or its probabilities cannot be computed reliably.
+        UsageError: If there is no such model, or its probabilities cannot be computed reliably.
     """
     from gym_text_policies.backends.local.exactness import packs
 
     source = Source.of(name, dtype=dtype, device=training_device())
-    if source.adapter:
-        raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Load that one.")
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
@@ -98,10 +96,7 @@ def add_lora(model: Any, *, rank: int | None = None, adapter: str | Path = "", n
             exclude_modules=_WITHOUT_ADAPTER.get(model.config.get_text_config().model_type),
             task_type="CAUSAL_LM",
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
-        warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys")  # experts' fused weights get no adapter
-        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft corrects it by itself
+    with warnings.catch_warnings(action="ignore"):  # peft's, about what it corrects by itself
         if isinstance(model, peft.PeftModel):
             model.add_adapter(name, config)
         else:
@@ -136,18 +131,8 @@ def _in_float32(layer: Any, inputs: Any) -> Any:
 
 
 def compile_layers(model: Any) -> None:
-    """Let torch compile the layers of a model with an adapter, for rows of any length; attention itself is not compiled.
-
-    Raises:
-        UsageError: If there is no C++ compiler, or the model does not keep its layers in `model.layers`.
-    """
-    cpp_builder = import_extra("torch._inductor.cpp_builder", "train")
-    try:
-        cpp_builder.get_cpp_compiler()
-        layers = model.get_base_model().model.layers
-    except (RuntimeError, AttributeError) as error:
-        raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error}. Leave it out.") from None
-    for layer in layers:
+    """Let torch compile the layers of a model with an adapter, for rows of any length; attention itself is not compiled."""
+    for layer in model.get_base_model().model.layers:
         layer.compile(dynamic=True)
 
 
@@ -157,16 +142,14 @@ def checkpoint_layers(model: Any) -> None:
     That takes a quarter more time and, for long rows, a fifth of the memory (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
 
     Raises:
-        UsageError: If the model does not read packed rows, does not keep its layers in `model.layers`, or they are compiled.
+        UsageError: If the model does not read packed rows, or its layers are compiled.
     """
     torch_checkpoint = import_extra("torch.utils.checkpoint", "train").checkpoint
     from gym_text_policies.backends.local.attention import packed_attention
 
-    layers = getattr(model.get_base_model().model, "layers", [])
-    if not model.packs or not layers or any(layer._compiled_call_impl for layer in layers):
-        raise UsageError(
-            "gradient_checkpointing: expected a model that reads packed rows, with `model.layers`, not compiled. Leave it out."
-        )
+    layers = model.get_base_model().model.layers
+    if not model.packs or layers[0]._compiled_call_impl:
+        raise UsageError("gradient_checkpointing: expected a model that reads packed rows, not compiled. Leave it out.")
     options = {
         "use_reentrant": False,
         "context_fn": lambda: (contextlib.nullcontext(), packed_attention(model)),  # layers compute again after the forward pass
@@ -179,15 +162,12 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     """Load the weights of a folder into a model's adapter.
 
     Raises:
-        UsageError: If the weights belong to another model, or are not finite.
+        UsageError: If the weights belong to another model.
     """
     peft = import_extra("peft", "train")
     from safetensors.torch import load_file
 
-    path = (adapter_folder(folder) or Path(folder)) / WEIGHTS  # older checkpoints have no adapter_config.json
-    weights = {key: tensor.float() for key, tensor in load_file(path).items()}
-    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-        raise UsageError(f"adapter {str(folder)!r}: expected finite weights; some are NaN or infinite. Make it anew.")
+    weights = {key: tensor.float() for key, tensor in load_file((adapter_folder(folder) or Path(folder)) / WEIGHTS).items()}
     present = peft.get_peft_model_state_dict(model, adapter_name=name)
     if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in present.items()}:
         raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")

@@ -44,7 +44,7 @@ def merged_copy(model: Any, dtype: str = "float32") -> Any:
     for module in base.modules():
         if id(module) not in inside and (hasattr(module, "base_layer") or hasattr(module, "unload_and_optionally_merge_module")):
             inside |= {id(part) for part in (*module.modules(), *module.parameters())}
-            copies[id(module)] = _merged(module, form)
+            copies[id(module)] = _merged(module).to(form)
     for weight in base.parameters():
         if id(weight) not in inside and weight.dtype == form and not weight.requires_grad:
             copies[id(weight)] = torch.nn.Parameter(weight.data, requires_grad=False)
@@ -63,14 +63,10 @@ def _base_of(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _merged(layer: Any, form: Any) -> Any:
-    """Return a copy of a layer of peft's, merged in float32 and then converted to a number format."""
+def _merged(layer: Any) -> Any:
+    """Return a copy of a layer of peft's, merged in float32."""
     layer = copy.deepcopy(layer).float()
     if hasattr(layer, "unload_and_optionally_merge_module"):
-        layer = layer.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
-    else:
-        layer.merge()
-        layer = layer.get_base_layer()
-    for weight in layer.parameters():
-        weight.data = weight.data.to(form)
-    return layer
+        return layer.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+    layer.merge()
+    return layer.get_base_layer()

@@ -1,6 +1,6 @@
 """Adapters and checkpoints as folders: weights and optimiser in safetensors, everything else in JSON.
 
-Only finite numbers are written. A folder appears under its name only when it is complete.
+Only finite numbers are learnt from and written. A folder appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gym_text.errors import UsageError, import_extra
+import numpy as np
+
+from gym_text.errors import RunError, UsageError, import_extra
 from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS
 from gym_text_policies.files.folders import replace_folder, whole_folders, writing_tensors
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.training.model.finite import check_weights
 from gym_text_policies.training.model.lora import load_weights
 
 if TYPE_CHECKING:
@@ -30,16 +31,18 @@ _VALUE_HEAD, _MOMENTS, _STATE = "value_head.safetensors", "optimizer.safetensors
 
 @dataclass
 class Progress:
-    """How far a run of on-policy training is."""
+    """How far a training run is."""
 
     iteration: int = 0
-    """Iterations that are done."""
+    """Iterations that are done; in fine-tuning, steps of the optimiser."""
     best_success: float = -1.0
     """Highest success in the dev fold so far."""
     episodes: int = 0
     """Number of training episodes so far, without those that ended in an error."""
     minutes: float = 0.0
     """Time of play and learning, without the dev fold."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+    """Metrics of each iteration, the lines of ``metrics.jsonl``."""
 
     @property
     def title(self) -> str:
@@ -47,36 +50,35 @@ class Progress:
         return f"iteration {self.iteration + 1}"
 
 
+def check_finite(where: str, **values: Any) -> None:
+    """Raise `RunError` if a number, array or tensor has NaN or infinity; `where` says when, or in which file."""
+    for name, value in values.items():
+        numbers = np.asarray(value.detach().float().cpu() if hasattr(value, "detach") else value, dtype=float)
+        if not np.isfinite(numbers).all():
+            raise RunError(
+                f"{where}: expected finite numbers; {name} is {numbers[~np.isfinite(numbers)].flat[0]}. It is not learnt from and "
+                "not written, and what was saved before is kept. Look at the rewards or the data, or take a lower learning rate."
+            )
+
+
 # ---------------------------------------------------------------- adapters
 
 
 def save_adapter(model: Any, folder: str | Path, record: Mapping[str, Any]) -> None:
-    """Save an adapter: 16-bit safetensors, its configuration, and its record; the folder is written whole or not at all.
-
-    Args:
-        model: The model with the adapter.
-        folder: The folder. If there is one already, its files stay until the new one is complete.
-        record: How the model is prompted, and how the adapter came about.
-
-    Raises:
-        RunError: If a weight is not finite.
-        StoreError: If the folder cannot be written.
-    """
+    """Save an adapter in 16 bits as a folder, which is written whole or not at all; see `write_adapter`."""
     torch = import_extra("torch", "train")
-    content = getattr(model, "base_content", "")
-    record = {**record, BASE: content} if content else record
     replace_folder(Path(folder), lambda target: write_adapter(model, target, record, torch.float16))
 
 
 def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: Any = None) -> None:
-    """Write the files of a model's adapter into a folder.
+    """Write an adapter's weights, its configuration, its record, and the chat template if it replaces the base's.
 
-    The configuration names the base as the user does. A chat template that replaces the base's is a file of its own.
+    The configuration names the base as the user does.
 
     Args:
         model: The model with the adapter.
         folder: The folder.
-        record: See `save_adapter`.
+        record: How the model is prompted, and how the adapter came about.
         dtype: Number format of torch for the weights; None: full precision.
 
     Raises:
@@ -91,7 +93,8 @@ def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: An
     write_atomically(folder / CONFIG, json.dumps(plain, indent=2, sort_keys=True, default=str) + "\n")
     if template := getattr(model, "chat_template", ""):
         write_atomically(folder / TEMPLATE, template)
-    write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
+    base = {BASE: content} if (content := getattr(model, "base_content", "")) else {}
+    write_atomically(folder / RECORD, json.dumps({**record, **base}, indent=2) + "\n")
 
 
 def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
@@ -101,10 +104,9 @@ def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
         RunError: If a tensor is not finite.
         StoreError: If the file cannot be written.
     """
-    import_extra("torch", "train")
     from safetensors.torch import save_file
 
-    check_weights(path, tensors)
+    check_finite(path.name, **tensors)
     with writing_tensors(path):
         save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, path)
 
@@ -114,18 +116,11 @@ def where_it_is(folder: str | Path, what: str = "adapter") -> str:
     return f"The {what}: {folder}; load_policy takes this folder as a model."
 
 
-# ---------------------------------------------------------------- checkpoints of on-policy training
+# ---------------------------------------------------------------- checkpoints
 
 
 def save_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer, progress: Progress, record: Mapping[str, Any]) -> None:
-    """Save everything that the run needs to go on, and remove the checkpoint before.
-
-    Args:
-        folder: Folder of the run.
-        actor: The model.
-        optimizer: The optimiser of the model's parameters.
-        progress: How far the run is.
-        record: How the model is prompted. So the checkpoint is an adapter that can play.
+    """Save everything that a run needs to go on, and remove the checkpoint before. A checkpoint is an adapter that can play.
 
     Raises:
         RunError: If a weight is not finite; the checkpoint before is kept.
@@ -150,8 +145,8 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return max(whole_folders(folder, "checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]), default=None)
 
 
-def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progress | None:
-    """Load the newest checkpoint and return how far the run was, or None if there is no checkpoint.
+def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progress:
+    """Load the newest checkpoint, if there is one, and return how far the run is.
 
     Raises:
         UsageError: If the checkpoint is not complete.
@@ -161,7 +156,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progres
 
     path = newest_checkpoint(folder)
     if path is None:
-        return None
+        return Progress()
     try:
         progress = Progress(**json.loads((path / _STATE).read_text("utf-8")))
         load_weights(actor.model, path)

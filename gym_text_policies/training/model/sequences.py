@@ -8,9 +8,8 @@ A thought stands between a prompt and its answer. It is tokenised separately, to
 template writes them. The next prompt is what the template makes of the whole conversation. Most templates leave earlier thoughts
 out. Then a thought is a branch of the tree.
 
-A `Conversation` is a tree of tokens with decisions. A `Segment` is a conversation with the indices of its decisions in a batch.
-`passes` groups the segments that go through the model in one pass. `gym_text_policies.training.model.layouts` turns the
-conversations of a pass into rows, and runs the model over them.
+A `Conversation` is a tree of tokens with decisions. `passes` groups the conversations that go through the model in one pass.
+`gym_text_policies.training.model.layouts` turns the conversations of a pass into rows, and runs the model over them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gym_text.errors import UsageError
 from gym_text_policies.backends.local.calls import call_tokens
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, template_tokens, text_tokens
@@ -49,6 +47,8 @@ class Conversation:
 
     tree: Tree = field(default_factory=Tree)
     decisions: list[DecisionNodes] = field(default_factory=list)
+    indices: range = range(0)
+    """Indices, in the tensors of a batch, of the decisions that have answers; see `number_decisions`."""
     _prompt: list[int] = field(default_factory=list, repr=False, compare=False)
     """Tokens of the last prompt, with which the next one often begins."""
     _prompt_end: int = field(default=-1, repr=False, compare=False)
@@ -101,14 +101,6 @@ class Conversation:
         self._prompt, self._prompt_end = prompt, nodes[-1] if nodes else self._prompt_end
         return self._prompt_end
 
-    def check_window(self, window: int) -> None:
-        """Raise `UsageError` if the conversation is longer than the model's window."""
-        if self.length > window:
-            raise UsageError(
-                f"row: expected at most {window} tokens, the model's window; got {self.length}. "
-                "Show less history, or leave the row out."
-            )
-
     @property
     def length(self) -> int:
         """Number of tokens from the beginning to the end of the longest of its texts."""
@@ -125,49 +117,33 @@ class Conversation:
         return self.size - self.decisions[0].prompt_end - 1 if self.decisions else 0
 
 
-class Segment(NamedTuple):
-    """Decisions of one episode that the model reads in one pass."""
-
-    conversation: Conversation
-    rows: range
-    """Indices of these decisions in the tensors of a batch."""
-
-
-def segments_of(episodes: Iterable[Sequence[Conversation]]) -> list[list[Segment]]:
-    """Return the segments of each episode. The indices of decisions with answers count on from episode to episode."""
-    segments: list[list[Segment]] = []
+def number_decisions(parts: Iterable[list[Conversation]]) -> list[list[Conversation]]:
+    """Set the `indices` of conversations, counting from part to part, and return the parts."""
+    numbered = list(parts)
     start = 0
-    for conversations in episodes:
-        segments.append([])
-        for conversation in conversations:
-            stop = start + sum(bool(decision.answers) for decision in conversation.decisions)
-            segments[-1].append(Segment(conversation, range(start, stop)))
-            start = stop
-    return segments
+    for conversation in (conversation for part in numbered for conversation in part):
+        stop = start + sum(bool(decision.answers) for decision in conversation.decisions)
+        conversation.indices = range(start, stop)
+        start = stop
+    return numbered
 
 
-def passes(segments: Iterable[Segment], tokens: int) -> list[list[Segment]]:
-    """Group segments, in their order, into passes of the model.
+def passes(conversations: Iterable[Conversation], tokens: int) -> list[list[Conversation]]:
+    """Group conversations, in their order, into passes of the model.
 
-    A pass has as many segments as fit into this number of tokens, but at least one. A common prefix of several segments counts
-    once, because a packed row contains it once.
+    A pass has as many conversations as fit into this number of tokens, but at least one. What they have in common counts once,
+    because a packed row contains it once.
     """
-    groups: list[list[Segment]] = []
+    groups: list[list[Conversation]] = []
     tree = Tree()
-    for segment in segments:
-        tree.graft(segment.conversation.tree)
+    for conversation in conversations:
+        tree.graft(conversation.tree)
         if not groups or len(tree.tokens) > tokens:
             groups.append([])
             tree = Tree()
-            tree.graft(segment.conversation.tree)
-        groups[-1].append(segment)
+            tree.graft(conversation.tree)
+        groups[-1].append(conversation)
     return groups
-
-
-def conversation_passes(conversations: Iterable[Conversation], tokens: int) -> list[list[Conversation]]:
-    """Group conversations as `passes` groups segments."""
-    segments = (Segment(conversation, range(0)) for conversation in conversations)
-    return [[segment.conversation for segment in group] for group in passes(segments, tokens)]
 
 
 def stack_padded(tensors: Sequence[torch.Tensor], fill: float = -math.inf) -> torch.Tensor:
