@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import EngineError, StepOrderError, UsageError
+from gym_text.errors import EngineError, StepOrderError
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.answers import UnusableCount, reply_in_game
+from gym_text_policies.data.rows import training_prompt
 from gym_text_policies.game import MakeEnv
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import check_lists_actions, text_spec
-from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Message
-
-T = TypeVar("T")
-
-
-def prompt_of(strategy: str, *, calls: bool = False) -> Prompt:
-    """Return the prompts' template.
-
-    Args:
-        strategy: Its name, or its path.
-        calls: Whether the player answers by calls of a tool.
-
-    Raises:
-        UsageError: If there is no such strategy, it shows examples, which the bridges do not collect, or it asks for other answers.
-    """
-    prompt = Prompt(strategy)
-    prompt.check_answers(calls=calls)
-    if prompt.uses_examples:
-        raise UsageError(f"strategy: expected one that shows no examples; got {strategy!r}.")
-    return prompt
-
-
-async def finished(work: Coroutine[Any, Any, T], undo: Callable[[T], object]) -> T:
-    """Return what `work` returns. If whoever waits for it is cancelled, it goes on, as a thread does, and `undo` gets its result.
-
-    Args:
-        work: Begins something that has to be ended, such as a game.
-        undo: Ends it.
-    """
-    task = asyncio.create_task(work)
-
-    def end(_: asyncio.Task[T]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            undo(task.result())
-
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.add_done_callback(end)
-        raise
 
 
 class Conversation:
@@ -72,12 +33,12 @@ class Conversation:
         calls: Whether the player answers by calls of a tool.
 
     Raises:
-        UsageError: If the strategy is none for such answers; see `prompt_of`.
+        UsageError: If there is no such strategy, it shows examples, which the bridges do not collect, or it asks for other answers.
     """
 
     def __init__(self, make_env: MakeEnv, strategy: str = "chat", *, calls: bool = False) -> None:
         self._make_env = make_env
-        self._prompt = prompt_of(strategy, calls=calls)
+        self._prompt = training_prompt(PolicyConfig("conversation", strategy=strategy, mode="tool" if calls else "text"))
         self._unusable_count = UnusableCount()
         self._lock = threading.RLock()
         self._env: gym.Env[Any, Any] | None = None
@@ -119,7 +80,7 @@ class Conversation:
 
     def play(self, answer: str, *, finish: str | None = None) -> str:
         """Play the action that an answer names, and return the next text for the player; see `step` and `text`."""
-        with self._playing():
+        with self._closing():
             self.step(answer, finish=finish)
             return self.text
 
@@ -136,7 +97,11 @@ class Conversation:
         Raises:
             StepOrderError: If there is no episode that goes on. The environment stays open.
         """
-        with self._playing():
+        with self._closing():
+            if self._env is None or self.end is not None:
+                closed = "the game was closed" if self.obs else "none has begun"
+                what = closed if self.end == "closed" else f"it has ended: {self.end}"
+                raise StepOrderError(f"step: expected an episode that goes on; {what}. Begin one by begin.")
             if self._prompt.thinks:
                 name, _ = read_answer(answer, self.spec, self.obs, finish=finish)
             else:
@@ -146,7 +111,6 @@ class Conversation:
                 self.end = "unusable_answers"
             if not name:
                 return False
-            assert self._env is not None
             obs, reward, terminated, truncated, info = self._env.step(self.spec.encode(name, self.obs))
             if not math.isfinite(reward):
                 raise EngineError(f"step {self.steps + 1}: expected a finite reward; got {reward}.")
@@ -220,22 +184,13 @@ class Conversation:
                     env.close()
 
     @contextlib.contextmanager
-    def _playing(self) -> Iterator[None]:
-        """The same as `_closing`, for an episode that goes on; `StepOrderError` if there is none, which closes nothing."""
-        with self._lock:
-            if self._env is None or self.end is not None:
-                closed = "the game was closed" if self.obs else "none has begun"
-                what = closed if self.end == "closed" else f"it has ended: {self.end}"
-                raise StepOrderError(f"step: expected an episode that goes on; {what}. Begin one by begin.")
-            with self._closing():
-                yield
-
-    @contextlib.contextmanager
     def _closing(self) -> Iterator[None]:
-        """Let whoever closes the game wait. An error ends the episode and closes the environment."""
+        """Let whoever closes the game wait. An error of the game ends the episode and closes the environment."""
         with self._lock:
             try:
                 yield
+            except StepOrderError:
+                raise
             except BaseException:
                 self.end = self.end or "error"
                 self.close()

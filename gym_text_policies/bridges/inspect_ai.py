@@ -20,12 +20,11 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import Tool, ToolDef, ToolParams
 
 from gym_text.errors import UsageError, check_choice, check_int
-from gym_text.folds import FOLDS, MAX_SEED, Fold
+from gym_text.folds import MAX_SEED, Fold
 from gym_text.registration import SERVED
 from gym_text.spec import TextSpec
-from gym_text_policies.bridges.conversation import Conversation, prompt_of
-from gym_text_policies.bridges.levels import level_row
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.levels import level_maker, level_row
 from gym_text_policies.prompts import TOOL_STRATEGY
 from gym_text_policies.prompts.tools import TOOL, called_action, tool_function
 from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
@@ -64,11 +63,9 @@ def levels(
         strategy: The prompts' template: a strategy that shows no examples, or the path of a ``.jinja`` file. By default it is
             ``chat`` in mode text, and ``tool`` in mode tool.
     """
-    check_choice("fold", fold, FOLDS)
-    check_no_fold("environment", [environment], fold)
+    level_maker(environment, fold)  # refuses what cannot be played before the first sample
     check_int("episodes", episodes, 1, MAX_SEED)
     check_int("first_seed", first_seed, 0, MAX_SEED)
-    environment_maker(environment, **fold_arguments(environment, fold))
     seeds = range(first_seed, first_seed + episodes)
     return _task(
         [_sample(environment, fold, seed, environment) for seed in seeds],
@@ -132,12 +129,10 @@ def player(mode: str = "text", strategy: str | None = None) -> Solver:
     """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
     check_choice("mode", mode, MODES)
     strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
-    prompt_of(strategy, calls=mode == "tool")
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         level = state.metadata
-        make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]))
-        game = Conversation(make_env, strategy, calls=mode == "tool")
+        game = Conversation(level_maker(level["environment"], level["fold"]), strategy, calls=mode == "tool")
         try:
             await run_sync(game.begin, level["seed"])
             if mode == "tool":

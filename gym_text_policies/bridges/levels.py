@@ -44,7 +44,8 @@ def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str
     check_choice("strategy", strategy, STRATEGIES)
     rows = []
     module, _ = module_and_id(environment)
-    with contextlib.closing(Conversation(_maker(environment, fold, [module] if module else ()), strategy)) as game:
+    check_chooses_game(environment, [module] if module else ())
+    with contextlib.closing(Conversation(level_maker(environment, fold), strategy)) as game:
         for seed in seeds:
             level = {**level_row(environment, fold, check_int("seed", seed, 0, MAX_SEED)), "strategy": strategy}
             game.begin(level["seed"])
@@ -53,7 +54,16 @@ def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str
 
 
 def begin(level: Mapping[str, Any], *, imports: Iterable[str] = ()) -> Conversation:
-    """Begin the episode of a row of `level_rows`. The row may come from elsewhere: it imports no module and reads no file.
+    """Begin the episode of a row of `level_rows`; see `game_of`."""
+    game, seed = game_of(level, imports=imports)
+    game.begin(seed)
+    return game
+
+
+def game_of(level: Mapping[str, Any], *, imports: Iterable[str] = ()) -> tuple[Conversation, int]:
+    """Return the game of a row of `level_rows`, and the seed with which it begins.
+
+    The row may come from elsewhere: it imports no module and reads no file.
 
     Args:
         level: The row.
@@ -67,16 +77,19 @@ def begin(level: Mapping[str, Any], *, imports: Iterable[str] = ()) -> Conversat
         raise UsageError(f"row: expected environment, fold and seed, as level_rows makes them; missing: {', '.join(missing)}.")
     strategy = level.get("strategy") or "chat"
     check_choice("strategy", strategy, STRATEGIES)
-    seed = check_int("seed", level["seed"], 0, MAX_SEED)
-    game = Conversation(_maker(str(level["environment"]), level["fold"], imports), strategy)
-    game.begin(seed)
-    return game
-
-
-def _maker(environment: str, fold: Fold, imports: Iterable[str]) -> MakeEnv:
-    check_choice("fold", fold, FOLDS)
+    environment = str(level["environment"])
     check_chooses_game(environment, imports)
-    check_no_fold("environment", [environment], "rows'")
+    return Conversation(level_maker(environment, level["fold"]), strategy), check_int("seed", level["seed"], 0, MAX_SEED)
+
+
+def level_maker(environment: str, fold: Fold) -> MakeEnv:
+    """Return what makes the environment of a fold, which its name must not have.
+
+    Raises:
+        UsageError: If there is no such environment or fold, or the name has a fold.
+    """
+    check_choice("fold", fold, FOLDS)
+    check_no_fold("environment", [environment], "chosen")
     return environment_maker(environment, **fold_arguments(environment, fold))
 
 

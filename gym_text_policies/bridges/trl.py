@@ -22,18 +22,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text.folds import FOLDS, MAX_SEED, Fold
+from gym_text.folds import MAX_SEED, Fold
 from gym_text.spec import TextSpec
 from gym_text_policies.backends.local.adapters import CONFIG, RECORD, TEMPLATE
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.bridges.levels import level_row
+from gym_text_policies.bridges.levels import level_maker, level_row
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import learner_of, policy_of, prompt_record
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
+from gym_text_policies.environments import levels_of
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import PolicyConfig
@@ -57,7 +55,7 @@ def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY) -> type[
         UsageError: If there is no such environment or strategy, or its name has a fold.
     """
     check_choice("strategy", strategy, TOOL_STRATEGIES)
-    with _make(environment, "train") as env:
+    with level_maker(environment, "train")() as env:
         spec: TextSpec = text_spec(env)
 
     class Environment(TRLEnvironment):
@@ -92,9 +90,8 @@ def trl_dataset(environment: str, fold: Fold, seeds: Iterable[int], *, strategy:
         MissingDependencyError: If `datasets` is not installed.
     """
     datasets = import_extra("datasets", "trl")
-    check_choice("fold", fold, FOLDS)
     check_choice("strategy", strategy, TOOL_STRATEGIES)
-    with contextlib.closing(Conversation(lambda: _make(environment, fold), strategy, calls=True)) as game:
+    with contextlib.closing(Conversation(level_maker(environment, fold), strategy, calls=True)) as game:
         game.begin(0)
         system, _ = game.messages()
     rows, name = [], levels_of(environment)
@@ -174,7 +171,7 @@ class TRLEnvironment(metaclass=_Picklable):
 
     def __init__(self) -> None:
         self._fold: Fold = "train"
-        self._game = Conversation(lambda: _make(self._id, self._fold), str(self.asked.strategy), calls=True)
+        self._game = Conversation(lambda: level_maker(self._id, self._fold)(), str(self.asked.strategy), calls=True)
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
@@ -190,7 +187,6 @@ class TRLEnvironment(metaclass=_Picklable):
         """
         if seed is None:
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
-        check_choice("fold", fold, FOLDS)
         check_row(row, environment=levels_of(self._id), strategy=str(self.asked.strategy))
         if fold != self._fold:
             self._game.close()
@@ -240,9 +236,3 @@ class TRLEnvironment(metaclass=_Picklable):
                 raise
             _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
             return f"The game is over: {error}"
-
-
-def _make(environment: str, fold: Fold) -> gym.Env[Any, Any]:
-    """Make an environment of a fold."""
-    check_no_fold("environment", [environment], "rows'")
-    return environment_maker(environment, **fold_arguments(environment, fold))()

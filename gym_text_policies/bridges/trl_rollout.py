@@ -17,13 +17,15 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, check_options
+from gym_text.folds import Fold
 from gym_text_policies.answers import TellUnusable, Unusable
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
+from gym_text_policies.bridges.levels import level_maker
 from gym_text_policies.bridges.trl import check_row
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, levels_of
+from gym_text_policies.environments import levels_of
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
@@ -74,11 +76,10 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
             answers, or the trainer has settings with which the model's own probabilities are not those that are drawn from, or
             plays with vLLM.
     """
-    check_no_fold("environment", [environment], "rows'")
     check_options("trl_rollout", settings, SETTINGS)
     settings = {"strategy": "chat", "history": "all", "mode": "text", "with_reward": False} | settings
     asked = PolicyConfig.of("trl", **settings, own_words=True)
-    with environment_maker(environment, **fold_arguments(environment, "train"))() as env:
+    with level_maker(environment, "train")() as env:
         _check_grows(str(asked.strategy), env)
     calls = 0
 
@@ -96,7 +97,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         with _player(trainer) as model:
             for fold in dict.fromkeys(fold for fold, _ in levels):
-                make_env = functools.partial(_announced, environment_maker(environment, **fold_arguments(environment, fold)))
+                make_env = functools.partial(_announced, level_maker(environment, fold))
                 with make_env() as env:
                     indices = [index for index, level in enumerate(levels) if level[0] == fold]
                     policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
@@ -225,10 +226,10 @@ def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
     return {"history_thoughts": "all"} if answer_start.thinks else {}
 
 
-def _level(prompt: Any, environment: str) -> tuple[str, int]:
+def _level(prompt: Any, environment: str) -> tuple[Fold, int]:
     """Return the fold and the seed of a prompt, which has to be of this environment."""
     try:
-        level = str(prompt[-1]["fold"]), int(prompt[-1]["seed"])
+        level = prompt[-1]["fold"], int(prompt[-1]["seed"])
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"prompt: expected a row of trl_dataset, whose messages carry fold and seed; got {str(prompt)[:80]}."

@@ -13,17 +13,14 @@ import ssl
 from collections.abc import Iterator
 from typing import Literal, Self
 
-import gymnasium as gym
 import httpx
 import verifiers.v1 as vf
 from pydantic import Field, model_validator
 from verifiers.v1.dialects.chat import message_to_wire
 
 from gym_text.registration import SERVED
-from gym_text.spec import Observation
-from gym_text_policies.bridges.conversation import Conversation, finished, prompt_of
-from gym_text_policies.bridges.levels import level_row
-from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.levels import level_maker, level_row
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
 
@@ -46,24 +43,16 @@ class LevelsConfig(vf.TasksetConfig):
 
     @model_validator(mode="after")
     def _can_be_played(self) -> Self:
-        self.make()
-        prompt_of(self.strategy)
+        self.game()
         return self
 
-    def begin(self, seed: int) -> Conversation:
-        """Begin the episode of a level."""
-        game = Conversation(self.make(), self.strategy)
-        game.begin(seed)
-        return game
-
-    def make(self) -> functools.partial[gym.Env[Observation, object]]:
-        """Return a function without arguments that makes the environment.
+    def game(self) -> Conversation:
+        """Return a game in which no episode has begun.
 
         Raises:
-            UsageError: If there is no such environment, or it does not take the arguments or the fold.
+            UsageError: If there is no such environment or strategy, or the environment does not take the arguments or the fold.
         """
-        check_no_fold("environment", [self.environment], self.fold)
-        return environment_maker(self.environment, **fold_arguments(self.environment, self.fold))
+        return Conversation(level_maker(self.environment, self.fold), self.strategy)
 
 
 class LevelData(vf.TaskData):
@@ -105,8 +94,9 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Play one level to its end, or until the run's own limits stop the player."""
-        conversation = await finished(asyncio.to_thread(self.taskset.config.begin, task.data.seed), Conversation.close)
+        conversation = self.taskset.config.game()
         try:
+            await asyncio.to_thread(conversation.begin, task.data.seed)
             async with agents.player.interaction(task) as interaction:
                 trace = interaction.trace
                 system, text = conversation.messages()
@@ -122,7 +112,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
                 trace.record_reward("score", conversation.score)
                 trace.record_metrics({**conversation.metrics, "score": conversation.score})
         finally:
-            await asyncio.to_thread(conversation.close)  # it waits for a step that is being played
+            await asyncio.to_thread(conversation.close)  # it waits for what is being played
 
 
 class PlayerHarness(vf.Harness[vf.HarnessConfig]):

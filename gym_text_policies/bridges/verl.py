@@ -16,8 +16,8 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from gym_text_policies.bridges.conversation import Conversation, finished
-from gym_text_policies.bridges.levels import begin
+from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.levels import game_of
 
 _CUT = ("length", "abort", "aborted")
 """Reasons of verl's servers why an answer ended, by which it was cut."""
@@ -44,13 +44,14 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             sampling_params: For verl's server.
             row: Columns of the level's row.
         """
-        game = await finished(asyncio.to_thread(begin, row["extra_info"], imports=self._imports), Conversation.close)
+        game, seed = game_of(row["extra_info"], imports=self._imports)
         try:
+            await asyncio.to_thread(game.begin, seed)
             return await self._played(game, sampling_params)
         finally:
-            await asyncio.to_thread(game.close)  # it waits for a step that is being played
+            await asyncio.to_thread(game.close)  # it waits for what is being played
 
-    async def _played(self, game: Any, sampling_params: dict[str, Any]) -> AgentLoopOutput:
+    async def _played(self, game: Conversation, sampling_params: dict[str, Any]) -> AgentLoopOutput:
         most, request = self.rollout_config.response_length, uuid4().hex
         metrics: dict[str, Any] = {}
         messages = game.chat()

@@ -104,7 +104,7 @@ def test_where_the_strategy_thinks_an_answer_may_be_a_json_object(began):
 def test_a_strategy_is_played_only_where_its_prompts_are_whole(strategy, began):
     prompt = Prompt(strategy)
     if prompt.uses_examples or prompt.needs_names:
-        message = "shows no examples" if prompt.uses_examples else f"strategy '{strategy}': expected a game that lists its actions"
+        message = "one without examples" if prompt.uses_examples else f"strategy '{strategy}': expected a game that lists"
         with pytest.raises(UsageError, match=message):
             began(TALK, 3, strategy)
     else:

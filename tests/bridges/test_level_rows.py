@@ -25,7 +25,7 @@ def test_a_row_names_its_level_and_begins_its_episode(tmp_path):
         ({"fold": "validation"}, "expected one of 'train', 'dev', 'test'"),
         ({"seeds": [-1]}, "seed: expected an integer from 0"),
         ({"strategy": "mine.jinja"}, "strategy: expected one of"),
-        ({"strategy": "few_shot"}, "shows no examples"),
+        ({"strategy": "few_shot"}, "expected one without examples"),
         ({"strategy": "tool_short"}, "for answers in words, as in 'chat'; got 'tool_short', which asks for calls"),
         ({"environment": "TextWorldText-v0?file=mine.z8"}, "expected arguments that only choose a game"),
         ({"library": "trl"}, "expected one of 'verl', 'skyrl', 'nemo_gym'"),

@@ -1,14 +1,12 @@
 """NeMo Gym's own servers, here, as the page sets them up: its relay, its agent and its model server; a player by rules answers."""
 
 import asyncio
-import contextlib
 import json
 import re
 import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -218,51 +216,6 @@ def test_a_step_whose_answer_is_lost_is_sent_again_and_played_once(nemo, tmp_pat
     assert asked_again == asked and {key: again[key] for key in ("reward", "info")} == {
         key: result[key] for key in ("reward", "info")
     }
-
-
-def test_an_episode_whose_agent_is_gone_is_ended_after_a_while_and_one_that_is_played_is_not(nemo, tmp_path, monkeypatch):
-    (row,) = rows_of(tmp_path, [0])
-    result, _ = nemo.play(row)
-    step = {**row, "response": result["response"]}
-    step["response"]["output"] = step["response"]["output"][-1:]
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "idle_seconds", 4.0)
-    with httpx.Client(base_url=nemo.urls["gym_text"], timeout=60) as agent:
-        assert agent.post("/reset", json=row).status_code == 200
-        (session,) = nemo.games.values()
-        for _ in range(4):  # longer than four seconds in all
-            time.sleep(1.5)
-            assert agent.post("/step", json=step).status_code == 200
-        assert session.game is not None and session.game.steps == 4
-        deadline = time.monotonic() + 60
-        while nemo.games and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert (nemo.games, session.game) == ({}, None)
-        late = agent.post("/step", json=step)
-        assert late.status_code == 409 and "idle for too long" in late.json()["detail"]
-
-
-def test_one_episode_too_many_is_refused_and_one_that_ends_makes_room(nemo, tmp_path, monkeypatch):
-    (row,) = rows_of(tmp_path, [0])
-    monkeypatch.setattr(nemo.servers["gym_text"].config, "max_sessions", 2)
-    with contextlib.ExitStack() as stack:
-        agents = [stack.enter_context(httpx.Client(base_url=nemo.urls["gym_text"], timeout=60)) for _ in range(8)]
-        with ThreadPoolExecutor(8) as pool:  # the games that begin at this moment count
-            answers = list(pool.map(lambda agent: agent.post("/reset", json=row), agents))
-        assert sorted(answer.status_code for answer in answers) == [200] * 2 + [503] * 6 and len(nemo.games) == 2
-        (playing, _), refused = (
-            [agent for agent, answer in zip(agents, answers, strict=True) if answer.status_code == status] for status in (200, 503)
-        )
-        told = next(answer for answer in answers if answer.status_code == 503).json()["detail"]
-        assert "max_sessions: expected 2 episodes at once, at most" in told and "num_samples_in_parallel" in told
-        assert playing.post("/reset", json=row).status_code == 200  # in place of its own
-        run = nemo.post("gym_text_environment_server", "/run", row)
-        assert run.status_code == 500 and "max_sessions" in run.text
-        assert playing.post("/close", json={}).status_code == 200
-        assert refused[0].post("/reset", json={**row, "seed": "x"}).status_code == 422 and len(nemo.games) == 1
-        assert refused[0].post("/reset", json=row).status_code == 200
-        for agent in agents:
-            agent.post("/close", json={})
-    assert nemo.games == {}
 
 
 def test_a_rows_module_is_imported_where_the_servers_settings_name_it(nemo, tmp_path, monkeypatch):

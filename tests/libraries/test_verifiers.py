@@ -55,7 +55,8 @@ def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
     for episode in episodes:
         (trace,) = episode["traces"]
         assert (episode["ok"], trace["stop_condition"], trace["errors"]) == (True, "won", [])
-        game = LevelsConfig(**GOTO).begin(episode["task"]["data"]["seed"])
+        game = LevelsConfig(**GOTO).game()
+        game.begin(episode["task"]["data"]["seed"])
         told = [game.messages()[1], *[game.play(answer) for answer in said(trace, "assistant")]]
         assert (said(trace, "system"), said(trace, "user")) == ([game.messages()[0]], told[:-1])
         metrics = {"success": 1.0, "score": game.score, "steps": float(game.steps), "unusable": 0.0}
@@ -79,7 +80,8 @@ def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_p
 
 
 def test_steps_and_unusable_answers_in_a_row_are_limited():
-    game = LevelsConfig(environment="BabyAIText-v0?task=goto&max_episode_steps=2").begin(0)
+    game = LevelsConfig(environment="BabyAIText-v0?task=goto&max_episode_steps=2").game()
+    game.begin(0)
     for answer, end in (("sing", None), ("turn left", None), ("turn left", "truncated")):
         game.play(answer)
         assert game.end == end

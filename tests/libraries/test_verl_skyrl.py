@@ -165,9 +165,9 @@ def test_an_episode_that_verl_cancels_while_it_begins_is_closed(tokenizer):
         running = asyncio.create_task(episode)
         assert await asyncio.to_thread(noting.began.wait, 60)
         running.cancel()
+        noting.may_begin.set()
         await asyncio.wait([running])
         assert running.cancelled()
-        noting.may_begin.set()
         assert await asyncio.to_thread(noting.closed.wait, 20)
 
     level = {"environment": "Noting-v0?task=goto", "fold": "train", "seed": 0}
