@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, meta, nodes
+import numpy as np
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gym_text import TextSpec, UsageError
 from gym_text.errors import check_choice
 from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.prompts.sandbox import ERRORS, TemplateEnvironment
 from gym_text_policies.prompts.tools import as_calls, call_of, called_action
 from gym_text_policies.records import Message
 
@@ -23,6 +24,27 @@ TOOL_STRATEGY = "tool"
 """The strategy whose messages TRL makes, too, of an environment of `gym_text_policies.bridges.trl`."""
 TOOL_STRATEGIES = (TOOL_STRATEGY, "tool_short")
 """Strategies whose prompts ask for calls of the tool ``act``."""
+_OF_ARRAYS = frozenset(("T", "item", "max", "mean", "min", "ndim", "round", "shape", "size", "sum", "tolist"))
+"""What a template may use of NumPy's arrays, whose other methods write files and change numbers."""
+_ERRORS = (TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""What a template can raise: it is a program."""
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's immutable sandbox for templates by other people: they read their variables, and change nothing.
+
+    Like transformers' sandbox of chat templates, it limits neither loops nor texts: a hostile template can make a process hang, but
+    do no more.
+    """
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, np.ndarray | np.generic) and attr not in _OF_ARRAYS:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+
+_LOADER = FileSystemLoader(_FOLDER)
+_SANDBOX = _Sandbox(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=_LOADER)
 
 
 class Prompt:
@@ -35,8 +57,7 @@ class Prompt:
     A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
     prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
     ``past`` also has ``text``; in mode ``tool`` ``before`` has ``obs`` and ``names`` of the step before, and is none at the first.
-    It can change none of them. A template may include, by name, the files here that begin with an underscore, and ``.jinja`` files
-    of its own folder; links out of it are not followed.
+    It can change none of them. A template may include, by name, the files here that begin with an underscore.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
@@ -52,15 +73,14 @@ class Prompt:
             check_choice("strategy", strategy, STRATEGIES)
             path = _FOLDER / f"{strategy}.jinja"
         self._with_reward = with_reward
-        self._environment = TemplateEnvironment(path.parent, _FOLDER)
         try:
-            sources = _sources(self._environment, check_regular(path, path.parent).read_text("utf-8"))
-            self._template = self._environment.from_string(sources[0])
-            trees = [self._environment.parse(source) for source in sources]
+            sources = _sources(check_regular(path, path.parent).read_text("utf-8"))
+            self._template = _SANDBOX.from_string(sources[0])
+            trees = [_SANDBOX.parse(source) for source in sources]
             used = set().union(*map(meta.find_undeclared_variables, trees))
         except UsageError:
             raise
-        except (OSError, *ERRORS) as error:
+        except (OSError, *_ERRORS) as error:
             raise UsageError(f"strategy {strategy!r}: expected a Jinja template; {error}.") from error
         missing = sorted({"system", "user"} - self._template.blocks.keys())
         if missing:
@@ -191,22 +211,16 @@ class Prompt:
             return "".join(block).strip()
         except UsageError:
             raise
-        except ERRORS as error:
+        except _ERRORS as error:
             message = str(error) or type(error).__name__
             raise UsageError(
                 f"strategy {self.config['strategy']!r}: {message}. A template sees spec, obs, names, examples and with_reward."
             ) from error
 
 
-def _sources(environment: TemplateEnvironment, source: str, within: tuple[str, ...] = ()) -> list[str]:
+def _sources(source: str) -> list[str]:
     """Return the sources of a template and of the templates that it includes."""
     sources = [source]
-    included = list(meta.find_referenced_templates(environment.parse(source)))
-    if None in included:
-        raise TemplateError("expected includes of files by their names, since included files are a part of the template's identity")
-    for name in sorted(filter(None, included)):
-        if name in within:
-            raise TemplateError(f"expected no include of a file in itself; got {name!r} again")
-        assert environment.loader is not None
-        sources += _sources(environment, environment.loader.get_source(environment, name)[0], (*within, name))
+    for name in sorted(filter(None, meta.find_referenced_templates(_SANDBOX.parse(source)))):
+        sources += _sources(_LOADER.get_source(_SANDBOX, name)[0])
     return sources
