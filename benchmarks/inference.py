@@ -33,8 +33,7 @@ from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import DEFAULTS
 from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.policies.lookahead import LookAhead
-from gym_text_policies.policies.tree_search import SearchSettings
+from gym_text_policies.policies.lookahead import LookAhead, SearchSettings
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Turn

@@ -18,11 +18,10 @@ from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, R
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.policies.lookahead import LookAhead, SearchSettings
 from gym_text_policies.policies.mixed import ActionRate, MixedPolicy
 from gym_text_policies.policies.parametric import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
-from gym_text_policies.policies.tree_search import SearchSettings
 from gym_text_policies.policies.user_policies import load_own
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt

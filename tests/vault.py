@@ -8,8 +8,7 @@ from gym_text import Action, Field, TextEnv, TextSpec
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome
 from gym_text_policies import Decision, Policy, rollout
-from gym_text_policies.policies.lookahead import LookAhead
-from gym_text_policies.policies.tree_search import SearchSettings
+from gym_text_policies.policies.lookahead import LookAhead, SearchSettings
 
 CODE = ("right", "left", "right")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.patches import FancyBboxPatch
 
-from gym_text_policies.policies.game_tree import Node
+from gym_text_policies.policies.tree_search import Node
 
 INK, FAINT, LINE = "#202124", "#686b70", "#b9bcc0"
 ENDS = {"won": ("#dff0e3", "#1e7a46"), "lost": ("#f6e4da", "#9e3b00"), "": ("#ffffff", INK)}

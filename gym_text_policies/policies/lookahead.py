@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -14,13 +16,44 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
 from gym_text_policies.backends.base import spent
-from gym_text_policies.policies.game_tree import Node, Simulator, worth_of
-from gym_text_policies.policies.tree_search import OF_PUCT, SearchSettings, best_of_n, puct
-from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions
+from gym_text_policies.policies.tree_search import OF_PUCT, Method, Node, Simulator, best_of_n, mixed_prior, puct, worth_of
+from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions, tempered
 from gym_text_policies.records import Decision, Turn
 
 _REMEMBERED = 128
 """Most episodes whose last search is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """The settings of a search; see `PolicyConfig`."""
+
+    method: Method
+    simulations: int
+    exploration: float
+    prior_temperature: float
+    uniform_share: float
+    temperature: float
+    worlds: int | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> SearchSettings:
+        """Return the settings of a policy's search."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "method"]
+        given: dict[str, Any] = {name: settings.get(name) for name in names}
+        return cls(method=settings["lookahead"], **given)
+
+    def prior(self, decision: Decision, names: Sequence[str]) -> dict[str, float]:
+        """Return the prior of a state, by the player's decision there."""
+        return mixed_prior(decision.probabilities, names, self.prior_temperature, self.uniform_share)
+
+    def chosen(self, names: Sequence[str], votes: Mapping[str, float], prior: Mapping[str, float], rng: np.random.Generator) -> str:
+        """Return the action with the most votes, or, at a temperature above 0, one that is drawn by its votes."""
+        if self.temperature == 0:
+            return max(names, key=lambda name: (votes.get(name, -math.inf), prior[name]))
+        counted = [float(votes.get(name, 0)) for name in names]
+        weights = tempered(counted if any(counted) else [prior[name] for name in names], self.temperature)
+        return names[rng.choice(len(weights), p=weights)]
 
 
 class LookAhead(PolicyWrapper):

@@ -75,17 +75,11 @@ class Form(ABC):
         """Describe in a sentence how the action is computed."""
 
 
-class LinearForm(Form):
+class _LinearForm(Form):
     """Scores that are weighted sums of the observed numbers.
 
     If actions are numbers, they are the scores, clipped to their limits. Of two named actions the second is taken if the only score
     is above 0. Of more than two the one with the greatest score is taken.
-
-    Args:
-        spec: The environment's spec.
-        keys: Keys of the observation's vectors.
-        bias: Whether each score has a constant term.
-        bounds: Least and greatest value of each parameter.
     """
 
     kind = "linear"
@@ -94,22 +88,24 @@ class LinearForm(Form):
         self._spec = spec
         self._inputs = _quantities(spec, keys)
         self._bias = bias
-        outputs = _outputs(spec)
         self._width = len(self._inputs) + bias  # number of parameters of a score
+        if spec.encoding == "box":
+            scores = [f"number {i + 1}" for i in range(spec.size)]
+        else:
+            scores = ["second"] if len(spec.actions) == 2 else [action.name for action in spec.actions]
         parameters = []
-        for output in outputs:
-            end = f"_{output.replace(' ', '_')}" if len(outputs) > 1 else ""
-            to = f"the score of {output!r}" if len(outputs) > 1 else "the score"
+        for score in scores:
+            end = f"_{score.replace(' ', '_')}" if len(scores) > 1 else ""
+            to = f"the score of {score!r}" if len(scores) > 1 else "the score"
             parameters += [Parameter(f"w_{q.name}{end}", f"how much {q.name} adds to {to}", *bounds) for q in self._inputs]
             parameters += [Parameter(f"bias{end}", f"what is always added to {to}", *bounds)] if bias else []
         super().__init__(parameters, keys)
 
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Decide for n observations at once. Numbers are added in a fixed order, so that the sums do not depend on n."""
         columns = []
         for start in range(0, values.shape[1], self._width):
             score = np.zeros(len(values))
-            for i in range(len(self._inputs)):
+            for i in range(len(self._inputs)):  # numbers are added in a fixed order, so that the sums do not depend on n
                 score = score + values[:, start + i] * numbers[:, i]
             columns.append(score + values[:, start + self._width - 1] if self._bias else score)
         scores = np.stack(columns, axis=1)
@@ -118,25 +114,18 @@ class LinearForm(Form):
         return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else np.argmax(scores, axis=1), dtype=int)
 
     def formula(self) -> str:
-        """Describe in a sentence how the action is computed."""
         terms = " + ".join([f"w_{q.name} x {q.name}" for q in self._inputs] + ["bias"] * self._bias)
         names = [action.name for action in self._spec.actions]
-        if self._spec.encoding == "box" and self._spec.size == 1:
-            return f"The action is {terms}, clipped to {self._spec.low:g} to {self._spec.high:g}."
         if self._spec.encoding == "box":
-            return f"Each number of the action is its own {terms}, clipped to {self._spec.low:g} to {self._spec.high:g}."
+            subject = f"The action is {terms}" if self._spec.size == 1 else f"Each number of the action is its own {terms}"
+            return f"{subject}, clipped to {self._spec.low:g} to {self._spec.high:g}."
         if len(names) == 2:
             return f"The action is '{names[1]}' where {terms} is above 0, else '{names[0]}'."
         return f"The action is the one whose own score, {terms}, is greatest."
 
 
-class TableForm(Form):
-    """A table with an action for each value of one whole number, or for each combination of several.
-
-    Args:
-        spec: The environment's spec.
-        keys: Keys of the observation's numbers.
-    """
+class _TableForm(Form):
+    """A table with an action for each value of one whole number, or for each combination of several."""
 
     kind = "table"
 
@@ -145,32 +134,21 @@ class TableForm(Form):
             raise UsageError("search: expected named actions where the observation is whole numbers; got actions that are numbers.")
         quantities = _quantities(spec, keys)
         self._sizes = tuple(int(quantity.high) + 1 for quantity in quantities)
-        self._actions = len(spec.actions)
         self._names = [action.name for action in spec.actions]
         title = "_".join(quantity.name for quantity in quantities)
-        where = (np.unravel_index(i, self._sizes) for i in range(math.prod(self._sizes)))
-        super().__init__(
-            [
-                Parameter(
-                    f"{title}_{'_'.join(str(int(n)) for n in index)}",
-                    f"number of the action where {', '.join(f'{q.name} is {n}' for q, n in zip(quantities, index, strict=True))}",
-                    0.0,
-                    float(self._actions),
-                    whole=True,
-                )
-                for index in where
-            ],
-            keys,
-        )
+        parameters = []
+        for index in np.ndindex(self._sizes):
+            where = ", ".join(f"{quantity.name} is {number}" for quantity, number in zip(quantities, index, strict=True))
+            name, meaning = f"{title}_{'_'.join(map(str, index))}", f"number of the action where {where}"
+            parameters.append(Parameter(name, meaning, 0.0, float(len(self._names)), whole=True))
+        super().__init__(parameters, keys)
 
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Look up the action of each of n observations."""
         places = np.ravel_multi_index(tuple(numbers.astype(int).T), self._sizes)
         chosen = values[np.arange(len(values)), places]
-        return np.asarray(np.clip(np.floor(chosen), 0, self._actions - 1), dtype=int)
+        return np.asarray(np.clip(np.floor(chosen), 0, len(self._names) - 1), dtype=int)
 
     def formula(self) -> str:
-        """Describe in a sentence how the action is computed."""
         numbered = ", ".join(f"{i} {name}" for i, name in enumerate(self._names))
         return f"Each parameter is the number of the action that is taken there, its whole part: {numbered}."
 
@@ -190,48 +168,28 @@ def form_of(env: gym.Env[Any, Any], *, bias: bool = True, bounds: tuple[float, f
     keys = [key for key, field in spec.fields.items() if field.quantities]
     if not keys or spec.encoding not in ("box", "discrete") or not isinstance(space, spaces.Dict):
         raise UsageError(f"search: expected an environment whose observation has numbers; got {env}.")
-    if all(_is_whole(space[key]) for key in keys):
-        return TableForm(spec, keys)
-    return LinearForm(spec, keys, bias=bias, bounds=bounds)
-
-
-def _is_whole(space: gym.Space[Any]) -> bool:
-    parts = space.spaces if isinstance(space, spaces.Tuple) else [space]
-    return all(isinstance(part, spaces.Discrete) for part in parts)
+    parts = [part for key in keys for part in getattr(space[key], "spaces", [space[key]])]  # of a Tuple, or of another space
+    if all(isinstance(part, spaces.Discrete) for part in parts):
+        return _TableForm(spec, keys)
+    return _LinearForm(spec, keys, bias=bias, bounds=bounds)
 
 
 def _quantities(spec: TextSpec, keys: Sequence[str]) -> list[Quantity]:
     return [quantity for key in keys for quantity in spec.fields[key].quantities]
 
 
-def _outputs(spec: TextSpec) -> list[str]:
-    """Return the names of the scores of a linear policy."""
-    if spec.encoding == "box":
-        return [f"number {i + 1}" for i in range(spec.size)]
-    return ["second"] if len(spec.actions) == 2 else [action.name for action in spec.actions]
-
-
 class SearchedPolicy(Policy):
-    """A form of policy with values of its parameters.
+    """A form of policy with values of its parameters, as `load_searched` returns it."""
 
-    Args:
-        form: The form of the policy.
-        values: The values of its parameters.
-        env: The environment to play.
-    """
-
-    def __init__(self, form: Form, values: Sequence[float], env: gym.Env[Any, Any]) -> None:
-        super().__init__(text_spec(env))
+    def __init__(self, form: Form, values: Sequence[float], spec: TextSpec) -> None:
+        super().__init__(spec)
         self._form = form
         self._values = np.array([values], dtype=np.float64)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Return the action of each turn."""
-        decisions = []
-        for turn in turns:
-            action = self._form.act(self._values, self._form.numbers(turn.obs)[None])[0]
-            decisions.append(Decision(self.spec.decode(action, dict(turn.obs))))
-        return decisions
+        actions = [self._form.act(self._values, self._form.numbers(turn.obs)[None])[0] for turn in turns]
+        return [Decision(self.spec.decode(action, dict(turn.obs))) for action, turn in zip(actions, turns, strict=True)]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -257,13 +215,8 @@ def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
         form = form_of(env, bias=bias)
         names = [parameter.name for parameter in form.parameters]
         if form.kind == kind and set(names) == parameters.keys():
-            return SearchedPolicy(form, [parameters[name] for name in names], env)
+            return SearchedPolicy(form, [parameters[name] for name in names], text_spec(env))
     raise UsageError(
-        f"{path}: expected a policy for {env.spec.id if env.spec else env}, of the parameters {_few(names)}; "
-        f"got {_few(parameters)}, found on {record.get('environment')!r}."
+        f"{path}: expected a policy for {env.spec.id if env.spec else env}, with {len(names)} parameters such as {names[0]}; "
+        f"got {len(parameters)} parameters, found on {record.get('environment')!r}."
     )
-
-
-def _few(names: Sequence[str] | Mapping[str, float]) -> str:
-    names = list(names)
-    return ", ".join(names[:6]) + (f", … ({len(names)} in all)" if len(names) > 6 else "")

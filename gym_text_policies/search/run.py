@@ -53,7 +53,8 @@ def _optimisers(config: SearchConfig, evaluator: Evaluator, backend: Backend | N
             backend = backend or load_backend(config.model, **config.options)
             optimisers.append((end, ModelOptimiser(form, seed, backend, config, evaluator.spec, start=start)))
         elif name == "cma":
-            optimisers.append((end, CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)))
+            sigma = 0.05 if len(config.stages) > 1 else 0.3  # a smaller first step if it follows another optimiser
+            optimisers.append((end, CmaOptimiser(form, seed, sigma=sigma, start=start)))
         else:
             optimisers.append((end, GpOptimiser(form, seed, start=start) if name == "gp" else RandomOptimiser(form, seed)))
         start = end

@@ -93,11 +93,6 @@ class SearchConfig:
         return self.refine_at or self.evaluations // 2
 
     @property
-    def first_sigma(self) -> float:
-        """The first step of CMA-ES as a share of the bounds' range: smaller if it follows another optimiser."""
-        return 0.05 if len(self.stages) > 1 else 0.3
-
-    @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the rollouts. They lie in the train fold; each search seed has its own."""
         return tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from vault import decisions, prefers
 
-from gym_text_policies.policies.game_tree import Node
-from gym_text_policies.policies.tree_search import best_action, mixed_prior
+from gym_text_policies.policies.tree_search import Node, best_action, mixed_prior
 
 
 def test_visits_values_and_costs_are_those_of_a_search_by_hand():

@@ -16,8 +16,7 @@ from gym_text_policies.backends.local.decoding import Candidates, read
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.lookahead import LookAhead
-from gym_text_policies.policies.tree_search import SearchSettings
+from gym_text_policies.policies.lookahead import LookAhead, SearchSettings
 from gym_text_policies.policy import text_spec
 
 END = 2
