@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-MODULES = {"openenv": ("openenv", "openenv_client"), "skyrl_gym": ("skyrl", "verl")}
+MODULES = {"skyrl_gym": ("skyrl", "verl")}
 """Modules of ``gym_text_policies/bridges`` whose names are not the library's."""
 collect_ignore = [
     path

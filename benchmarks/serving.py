@@ -20,8 +20,8 @@ from typing import Any
 
 import psutil
 from helpers.harness import command, options, run, table, write
+from openenv.core import GenericEnvClient
 
-from gym_text_policies.bridges.openenv import GymTextEnv
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.json_data import plain
 
@@ -84,12 +84,11 @@ def play_here(env: Any, first: int, steps: int) -> list[Any]:
     return record
 
 
-async def play_there(client: GymTextEnv, keys: list[str], first: int, steps: int) -> list[Any]:
+async def play_there(client: GenericEnvClient, keys: list[str], first: int, steps: int) -> list[Any]:
     """Do the same over the wire."""
 
     def values(obs: Any) -> list[Any]:
-        everything = {"text": obs.text, "goal": obs.goal, "valid_actions": obs.valid_actions, **obs.fields}
-        return [everything[key] for key in keys]
+        return [obs["fields"][key] if key in obs["fields"] else obs[key] for key in keys]
 
     record: list[Any] = []
     seed, result = first - 1, None
@@ -98,9 +97,9 @@ async def play_there(client: GymTextEnv, keys: list[str], first: int, steps: int
             seed += 1
             result = await client.reset(seed=seed)
             record.append(values(result.observation))
-        result = await client.step(choose(seed, step, result.observation.valid_actions))
+        result = await client.step({"action": choose(seed, step, result.observation["valid_actions"])})
         obs = result.observation
-        record.append([values(obs), result.reward, result.done, obs.score, obs.action_was_valid])
+        record.append([values(obs), result.reward, result.done, obs["score"], obs["action_was_valid"]])
         result = None if result.done else result
     return record
 
@@ -122,7 +121,7 @@ async def measured(
     url: str, keys: list[str], seeds: list[int], steps: int, process: psutil.Process
 ) -> tuple[Any, float, float, float]:
     """Return the records of clients at once, the seconds, and the CPU seconds of the server and of this process."""
-    clients = [GymTextEnv(base_url=url, connect_timeout_s=300, message_timeout_s=300) for _ in seeds]
+    clients = [GenericEnvClient(base_url=url, connect_timeout_s=300, message_timeout_s=300) for _ in seeds]
     for client in clients:
         await client.connect()
         await client.reset(seed=0)  # the first one starts the engine

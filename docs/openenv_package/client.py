@@ -1,5 +1,5 @@
-"""The package's client: ``GymTextEnv(base_url=…)`` plays over the network."""
+"""The package's client, OpenEnv's generic one: ``GenericEnvClient(base_url=…)`` plays over the network."""
 
-from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, TextObservation
+from openenv.core import GenericEnvClient
 
-__all__ = ["GymTextEnv", "TextAction", "TextObservation"]
+__all__ = ["GenericEnvClient"]

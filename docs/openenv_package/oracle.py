@@ -3,22 +3,22 @@
 import sys
 
 import gymnasium as gym
+from openenv.core import GenericEnvClient
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text_policies.bridges.openenv import GymTextEnv
 
 
 def play(url: str, episodes: int) -> list[float]:
     """Return the score of each episode: the tasks 0, 1, … of the split test."""
     scores = []
     expert = gym.make("CookingWorldText-v0", fold="test")
-    with GymTextEnv(base_url=url).sync() as game:
+    with GenericEnvClient(base_url=url).sync() as game:
         for index in range(episodes):
             _, info = expert.reset(seed=index)
             result = game.reset(split="test", index=index)
             for action in info["gold_path"]:
-                result = game.step(action)
-            scores.append(result.observation.score)
+                result = game.step({"action": action})
+            scores.append(result.observation["score"])
     return scores
 
 

@@ -1,4 +1,4 @@
-"""The OpenEnv bridge serves any environment with OpenEnv's server; `GymTextEnv` is the client. Extra: ``openenv``.
+"""The OpenEnv bridge serves any environment with OpenEnv's server; `GenericEnvClient` of OpenEnv plays. Extra: ``openenv``.
 
 Every connection to ``/ws`` is a session. It has an environment and a thread of its own, which end with the connection. All
 environments of a server share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing
@@ -24,21 +24,51 @@ from fastmcp import Client, FastMCP
 from fastmcp.exceptions import ToolError
 from openenv.core import env_server as openenv
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
+from pydantic import Field
 
-from gym_text.errors import EngineError, GymTextError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.errors import GymTextError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import TextSpec
 from gym_text_policies.answers import reply_in_game
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.bridges.openenv_client import GymTextEnv, TextAction, TextObservation, TextState
 from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS
-from gym_text_policies.files.json_data import check_json, plain
+from gym_text_policies.files.json_data import plain
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
-__all__ = ["GymTextEnv", "GymTextEnvironment", "ServedGame", "TextAction", "TextObservation", "TextState", "create_app"]
+
+
+class TextAction(openenv.Action):
+    """One action, by its name."""
+
+    action: str = Field(description="The name of one of the observation's valid_actions, alone or among other words")
+
+
+class TextObservation(openenv.Observation):
+    """What a player perceives after a reset or a step, and how the game took the step."""
+
+    text: str = Field(description="What the player perceives now, ready to read")
+    goal: str = Field(description="The task of this episode")
+    valid_actions: list[str] = Field(description="Names of the actions that can be chosen now")
+    fields: dict[str, Any] = Field(description="The environment's other fields, as records store them; arrays are lists")
+    score: float = Field(description="Sum of the rewards of this episode")
+    success: bool = Field(description="Whether the task is done")
+    failure: bool = Field(description="Whether the task can no longer be done")
+    truncated: bool = Field(description="Whether a step limit has ended the episode")
+    action_was_valid: bool = Field(description="Whether the game understood the last action; true after a reset")
+    error: str = Field(description="Which actions are possible, where the last one could not be used; else empty")
+
+
+class TextState(openenv.State):
+    """The state of a session. `episode_id` and `step_count` are fields of OpenEnv's state."""
+
+    seed: int | None = Field(default=None, description="Seed of the episode; None where the game drew one")
+    split: str | None = Field(default=None, description="Split of the episode; None for the environment's own default")
+    score: float = Field(default=0.0, description="Sum of the rewards of this episode")
+    success: bool = Field(default=False, description="Whether the task is done")
+    done: bool = Field(default=False, description="Whether there is no running episode")
 
 
 @dataclass(frozen=True)
@@ -99,15 +129,14 @@ class GymTextEnvironment(openenv.Environment):
             seed = check_int("index", index, 0, self._served.tasks - 1)
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
-        if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= 255):
-            raise UsageError("episode_id: expected a string of 255 characters at most; got something else, or more.")
+        state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
         with self._lock:
             self._state = TextState()
             if split != self._split:
                 self._game.close()
                 self._split = split
             self._game.begin(seed)
-            self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
+            self._state = state
             return self._observation(None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
@@ -135,28 +164,21 @@ class GymTextEnvironment(openenv.Environment):
 
     def _observation(self, reward: float | None, *, usable: bool = True) -> TextObservation:
         game, state = self._game, self.state
-        try:
-            others = {key: plain(value) for key, value in game.obs.items() if key not in ("text", "goal", "valid_actions")}
-            score = float(game.info.get("score", game.score))
-            check_json("step", {"score": score, "observation": others})
-            state.score, state.success = score, game.success
-            return TextObservation(
-                text=game.obs["text"],
-                goal=game.obs["goal"],
-                valid_actions=list(game.spec.names(game.obs)),
-                fields=others,
-                reward=reward,
-                done=state.done,
-                score=score,
-                success=game.success,
-                failure=bool(game.info.get("failure", False)),
-                truncated=game.truncated,
-                action_was_valid=usable and bool(game.info.get("action_was_valid", True)),
-                error="" if usable else reply_in_game(game.spec, game.obs),
-            )
-        except Exception as wrong:
-            game.close()
-            raise EngineError(f"{wrong}. The episode is over: send a reset.") from wrong
+        state.score, state.success = float(game.info.get("score", game.score)), game.success
+        return TextObservation(
+            text=game.obs["text"],
+            goal=game.obs["goal"],
+            valid_actions=list(game.spec.names(game.obs)),
+            fields={key: plain(value) for key, value in game.obs.items() if key not in ("text", "goal", "valid_actions")},
+            reward=reward,
+            done=state.done,
+            score=state.score,
+            success=game.success,
+            failure=bool(game.info.get("failure", False)),
+            truncated=game.truncated,
+            action_was_valid=usable and bool(game.info.get("action_was_valid", True)),
+            error="" if usable else reply_in_game(game.spec, game.obs),
+        )
 
     @functools.cached_property
     def mcp_client(self) -> Client[object]:
@@ -219,7 +241,7 @@ class GymTextEnvironment(openenv.Environment):
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """Return the first `MOST_TASKS` tasks of a split."""
-        return self.get_task_range(split, 0, min(MOST_TASKS, self._served.tasks))
+        return self.get_task_range(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """Return one task. ``reset(split=…, index=…)`` begins its level."""
@@ -228,11 +250,8 @@ class GymTextEnvironment(openenv.Environment):
         return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._served.spec.goal}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return the tasks of a slice, `MOST_TASKS` at most."""
-        indices = range(self.num_tasks(split))[start:stop]
-        if len(indices) > MOST_TASKS:
-            raise UsageError(f"task_range: expected {MOST_TASKS} tasks at most; got {len(indices)}. Ask for a shorter slice.")
-        return [self.get_task(split, index) for index in indices]
+        """Return the first `MOST_TASKS` tasks of a slice."""
+        return [self.get_task(split, index) for index in range(self.num_tasks(split))[start:stop][:MOST_TASKS]]
 
 
 def create_app(

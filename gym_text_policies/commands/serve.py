@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class ServeConfig:
     """Serve an environment by OpenEnv's protocol, until Ctrl-C.
 
-    Each client plays its own game. The client is the class GymTextEnv in gym_text_policies.bridges.openenv. There are no passwords:
+    Each client plays its own game. The client is GenericEnvClient of openenv.core. There are no passwords:
     whoever reaches the port can play, but can do nothing else.
     """
 
