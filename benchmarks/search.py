@@ -21,7 +21,7 @@ from helpers.harness import options, run, table, write
 
 from gym_text.errors import GymTextError
 from gym_text.folds import fold_seed
-from gym_text_policies.report.bootstrap import iqm
+from gym_text_policies.report.statistics import iqm
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator

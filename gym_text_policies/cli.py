@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.commands.parser import COMMANDS, FILE, make_parser
-from gym_text_policies.terminal.streams import ShownFormatter, prepare_streams, shown
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal acts on, without tab and the end of a line."""
+
+
+def shown(text: str) -> str:
+    """Return a text that is safe in a terminal: characters that move its cursor or set its title are replaced."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class ShownFormatter(logging.Formatter):
+    """Formats a line of the log by `shown`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return shown(super().format(record))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success, 1 for a run that could not continue or whose episodes all ended in an error, 2 for a mistake
         of the user, 130 after Ctrl-C or SIGTERM.
     """
-    prepare_streams()
+    for stream in (sys.stdout, sys.stderr):  # a character that its encoding lacks becomes a question mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ShownFormatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

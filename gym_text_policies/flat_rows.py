@@ -14,7 +14,6 @@ from gym_text.html import block, line, table
 from gym_text_policies.environments import environment_name
 from gym_text_policies.files.json_data import without_surrogates
 from gym_text_policies.records import Episode
-from gym_text_policies.terminal.notebooks import player
 
 Rows = Literal["episodes", "decisions"]
 _SUMS = ("tokens_in", "tokens_out", "tokens_reasoning", "model_calls", "simulator_steps")
@@ -41,6 +40,13 @@ _DTYPES = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
 """Types of pandas in which values may be missing."""
 _MOST_COUNTED = 1000
 """Most episodes that a store reads to show itself in a notebook."""
+
+
+def player(policy: Mapping[str, Any]) -> str:
+    """Return the model of a policy, or of the policy that plays within one that mixes actions or looks ahead; else its name."""
+    while isinstance(policy.get("player"), Mapping):
+        policy = policy["player"]
+    return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
 
 
 def flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any]]:

@@ -250,12 +250,6 @@ class Episode:
     seconds = _sum("seconds", "Seconds of the decisions, over all steps.")
     cost = _sum("cost", "Price in US dollars, over all steps.")
 
-    def _repr_html_(self) -> str:
-        """Return the episode for a notebook; see `gym_text_policies.report.step_pictures` for one with pictures."""
-        from gym_text_policies.terminal.notebooks import episode_html
-
-        return str(episode_html(self))
-
     def to_json(self) -> dict[str, Any]:
         """Return the episode as plain JSON data. The key comes first and the error last, where a store reads them quickly."""
         data: dict[str, Any] = {"key": self.key, "version": self.version}

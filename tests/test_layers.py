@@ -37,7 +37,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("files", "terminal"),
+        ("files",),
         ("settings",),
         ("records",),
         ("policy", "prompts", "environments", "stored_environment"),

@@ -12,7 +12,7 @@ from gym_text.science_world.tasks import TASKS, task_and_variation
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.records import Episode
-from gym_text_policies.report.bootstrap import DRAWS, percentiles
+from gym_text_policies.report.statistics import DRAWS, percentiles
 from gym_text_policies.run.plan import EXPERT, PlanRow, label_of
 from gym_text_policies.run.play import open_run
 from gym_text_policies.run.play_options import EpisodeOptions

@@ -2,15 +2,13 @@
 
 In the order in which data flows, with the modules to read in that order::
 
-    runs           folders -> a Variant (a policy in an environment) for each row
     curves         training files -> learning curves
+    runs           folders -> a Variant (a policy in an environment) for each row
     statistics     means and intervals, in which a level counts once; paired tests
-    bootstrap      intervals of drawn levels and training runs; the probability that one policy is better
     figures        episodes -> Summary -> the figures of a row
     table          figures -> the table, which the commands bench and run show as well
     plots          variants and curves -> bars with standard errors, and lines
-    pairs          variants -> each pair of them on the same levels
-    compare        the command compare: paired tests of two or more policies
+    compare        the command compare, and the pairs of a report: paired tests of policies
     replay         a recorded episode -> its states, by playing its actions again
     step_pictures  replay -> pictures and the expert's advice, for the viewer and for notebooks
     viewer         variants -> the episodes to step through, as JSON for viewer.js
@@ -25,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, import_extra
 
 _logger = logging.getLogger(__name__)
 __all__ = ["ReportConfig", "run", "write_report"]
@@ -40,36 +38,27 @@ class ReportConfig:
     file: str | None = None
     """File to write. By default it is report.html in the first run folder."""
     pictures: bool = True
-    """Draw pictures of these episodes, by playing them again. The run folder keeps the pictures."""
+    """Draw pictures of these episodes, by playing them again."""
 
 
 def run(config: ReportConfig) -> str:
     """Write the report and say where it is."""
-    if not config.runs:
-        raise UsageError("runs: expected one or more run folders; got none.")
-    file = config.file or Path(config.runs[0]) / "report.html"
+    file = config.file or Path(*config.runs[:1]) / "report.html"
     path = write_report(config.runs, file, pictures=config.pictures)
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
 def write_report(
-    folders: Iterable[str | Path],
-    file: str | Path,
-    *,
-    episodes: int = 200,
-    pictures: bool = True,
-    title: str = "Report",
-    progress: bool = True,
+    folders: Iterable[str | Path], file: str | Path, *, episodes: int = 200, pictures: bool = True, title: str = "Report"
 ) -> Path:
     """Write one HTML page about run folders; it needs no other file and no network.
 
     Args:
         folders: Run folders, or folders that contain run folders.
         file: The HTML file.
-        episodes: Most episodes to step through, at most 200.
-        pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
+        episodes: Most episodes to step through.
+        pictures: Whether to play these episodes again for their pictures.
         title: Heading of the page.
-        progress: Whether to show a progress bar in a terminal.
 
     Returns:
         The page's path.
@@ -85,16 +74,15 @@ def write_report(
     from gym_text_policies.report.figures import repeats_expert
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
-    from gym_text_policies.report.viewer import MOST, choose, show
+    from gym_text_policies.report.viewer import choose, show
 
-    check_int("episodes", episodes, 0, MOST)
     path = Path(file)
     if path.is_dir():
         raise UsageError(f"file: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     runs = read_runs(folders)
     rows = [variant.row for variant in runs.variants]
     runs = replace(runs, variants=tuple(variant for variant in runs.variants if not repeats_expert(variant.row, rows)))
-    shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress)
+    shown = show(choose(runs.variants, episodes), pictures=pictures)
     for reason in without_pictures(shown):
         _logger.info("%s", reason)
     page = render(runs, shown, title)

@@ -25,11 +25,8 @@ _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
 """Files with records, which map names to numbers. In a jsonl file each line is a record. If a run has several files, the first in
 this order is read."""
-_POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch")
+_POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch", "minutes")
 """Names of figures that can be the x axis. A run takes the first one that its records have."""
-_MINUTES = "minutes"
-"""Name of the x axis of a second chart of each figure in `_BY_MINUTES`."""
-_BY_MINUTES = ("return", "success", "dev_success")
 _SEEDS = ("seed", "first_seed")
 """Settings in which runs of one line may differ."""
 _MOST_POINTS = 400
@@ -121,19 +118,17 @@ def _settings(run: Path) -> str:
 
 def _curves(run: Path, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
     settings = _settings(run)
-    first = next((name for name in _POSITIONS if any(name in record for record in records)), "record")
-    for over in (first, _MINUTES):
-        points: dict[str, list[tuple[float, float]]] = {}
-        for number, record in enumerate(records):
-            position = record.get(over, number if over == "record" else None)
-            for name, value in record.items():
-                wanted = name in _BY_MINUTES if over == _MINUTES else name not in (*_POSITIONS, _MINUTES)
-                if wanted and _is_number(value) and _is_number(position):
-                    points.setdefault(name, []).append((float(position), float(value)))
-        for name, series in points.items():
-            if len(series) > 1:
-                thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
-                yield Curve(run.resolve().name, name, over, thinned, settings)
+    over = next((name for name in _POSITIONS if any(name in record for record in records)), "record")
+    points: dict[str, list[tuple[float, float]]] = {}
+    for number, record in enumerate(records):
+        position = record.get(over, number if over == "record" else None)
+        for name, value in record.items():
+            if name not in _POSITIONS and _is_number(value) and _is_number(position):
+                points.setdefault(name, []).append((float(position), float(value)))
+    for name, series in points.items():
+        if len(series) > 1:
+            thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
+            yield Curve(run.resolve().name, name, over, thinned, settings)
 
 
 def _is_number(value: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from gym_text.registration import RETURNS
 from gym_text_policies.answers import REASONS
 from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.policies.labels import thinking
+from gym_text_policies.policies.labels import player_within, thinking
 from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.report.statistics import by_level, mean, return_interval, wilson_interval
 
@@ -137,12 +137,9 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
         policy: The policy's configuration, such as ``episode.policy``.
         name: Name of the row. The mode is left out if the name ends with it.
     """
-    mixed = policy.get("kind") == "mixed"
-    player: Any = policy
-    while isinstance(player, Mapping) and player.get("kind") in ("mixed", "lookahead"):
-        player = player.get("player")
+    mixed, player = policy.get("kind") == "mixed", player_within(policy)
     parts = [f"{key} {policy[key]}" for key in ("noise", "expert_share") if mixed and policy.get(key)]
-    if isinstance(player, Mapping) and player.get("kind") == "llm":
+    if player.get("kind") == "llm":
         usual = {"history": 0, "history_thoughts": "none", "temperature": 0.0, "with_reward": False}
         parts = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value] + parts
         mode = str(player.get("mode"))

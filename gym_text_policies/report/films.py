@@ -7,26 +7,25 @@ import io
 import logging
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text_policies.files.safe_files import replacing, subfolder
 from gym_text_policies.records import Decision, Episode, Step
-from gym_text_policies.report.replay import replay
+from gym_text_policies.report.replay import ReplayedState, replay
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.stored_environment import make_stored_environment
 
 HEIGHT, PANEL, MARGIN = 480, 380, 14
 """Pixels: height of a frame, width of the panel beside the picture, and the panel's margin."""
-MOST_PICTURES = 400
+_MOST_PICTURES = 400
 """Most frames. A longer episode shows every second step, or every third, and so on."""
-_BITS = 7
-"""Bits of a pixel: 128 colours a frame."""
+_COLOURS = 128
+"""Colours of a frame, chosen by an octree."""
 _BARS, _BARS_ALONE = 6, 12
 """Most probabilities that are shown, below reasoning and without reasoning: those of the best actions and of the taken one."""
 _LAST = 2000
@@ -38,19 +37,15 @@ _MOST_STEPS = 100
 _logger = logging.getLogger(__name__)
 
 
-def film_wins(folder: Path) -> list[Path]:
+def film_wins(folder: Path) -> None:
     """Film in each environment an episode that a language model has won: the shortest one of the policy that wins most often.
 
     Args:
         folder: A run folder. The films are in its folder ``gifs``; each has its episode's key as its name.
-
-    Returns:
-        The films.
     """
-    films = []
     for variants in read_runs([folder]).environments.values():
         for variant in sorted((one for one in variants if one.asked), key=lambda one: one.row["success"] or 0.0, reverse=True)[:1]:
-            won = [summary for summary in variant.episodes if summary.won and summary.length <= _MOST_STEPS]
+            won = [one for one in variant.episodes if one.won and one.length <= _MOST_STEPS and one.key.isalnum()]
             for summary in sorted(won, key=lambda summary: summary.length)[:1]:
                 path = subfolder(folder, "gifs") / f"{summary.key}.gif"
                 (episode,) = variant.stores[summary.key].episodes([summary.key])
@@ -58,14 +53,12 @@ def film_wins(folder: Path) -> list[Path]:
                 try:
                     if not path.exists():
                         write_gif(path, episode, make_env, fps=2)
-                    films.append(path)
                 except Exception as error:  # an environment that a record describes may raise anything
                     _logger.warning("%s, %s: no film: %s: %s", variant.environment, variant.policy, type(error).__name__, error)
-    return films
 
 
 def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], fps: int = 10) -> None:
-    """Play the actions of an episode again, and write its pictures as a GIF.
+    """Play the actions of an episode again, and write its pictures as a GIF. The file is replaced whole, or stays.
 
     Args:
         path: The file.
@@ -74,65 +67,36 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
         fps: Frames a second, 1 to 50.
 
     Raises:
-        MissingDependencyError: If imageio or Pillow is not installed.
+        MissingDependencyError: If Pillow is not installed.
     """
     import_extra("PIL", "experiments")
-    stride = math.ceil((episode.length + 1) / MOST_PICTURES)
+    stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
     shown = {*range(0, episode.length, stride), episode.length}
-    frames = (
-        _frame(state.picture(), episode, state.number, state.reward_so_far)
-        for state in replay(episode, make_env)
-        if state.number in shown
-    )
-    write_frames(path, frames, [max(20, round(1000 / fps))] * (len(shown) - 1) + [_LAST])
-
-
-def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequence[int], *, extra: str = "experiments") -> None:
-    """Write pictures as a GIF that repeats for ever. The file is replaced whole, so no reader sees a part of it.
-
-    Args:
-        path: The file.
-        frames: Pictures of one size, uint8 of shape (height, width, 3).
-        durations: Milliseconds that each frame stays.
-        extra: Extra of this package that the error names if imageio is missing.
-
-    Raises:
-        MissingDependencyError: If imageio is not installed.
-    """
-    iio = import_extra("imageio.v3", extra)
+    frames: Iterator[Any] = (_frame(state, episode) for state in replay(episode, make_env) if state.number in shown)
+    durations = [max(20, round(1000 / fps))] * (len(shown) - 1) + [_LAST]
     data = io.BytesIO()
-    with iio.imopen(data, "w", plugin="pillow", extension=".gif") as gif:
-        for frame in frames:
-            gif.write(_with_fewer_colours(frame), duration=list(durations), loop=0, save_all=True, bits=_BITS)
+    next(frames).save(data, "GIF", save_all=True, append_images=frames, duration=durations, loop=0)
     with replacing(Path(path)) as file:
         file.write(data.getvalue())
 
 
-def _with_fewer_colours(frame: np.ndarray) -> np.ndarray:
-    """Return a picture whose colours an octree chooses. Its file is two thirds as large as with imageio's choice of colours."""
+def _frame(state: ReplayedState, episode: Episode) -> Any:
+    """Return one frame of the GIF: the picture of a state, and the panel beside it."""
     from PIL import Image
 
-    return np.asarray(Image.fromarray(frame).quantize(2**_BITS, method=Image.Quantize.FASTOCTREE).convert("RGB"))
-
-
-def _frame(picture_of_state: np.ndarray, episode: Episode, index: int, reward_so_far: float) -> np.ndarray:
-    """Return one frame of the GIF: the picture, and the panel beside it."""
-    from PIL import Image
-
-    picture = Image.fromarray(picture_of_state)
+    picture, index = Image.fromarray(state.picture()), state.number
     width = 2 * max(1, round(picture.width * HEIGHT / picture.height / 2))  # even, as video codecs need
-    picture = picture.resize((width, HEIGHT), Image.Resampling.LANCZOS)
-    whole = Image.new("RGB", (picture.width + PANEL, HEIGHT), _PAPER)
-    whole.paste(picture, (0, 0))
-    panel = _Panel(whole, picture.width + MARGIN)
-    panel.line(f"step {min(index + 1, episode.length)} of {episode.length}   return {reward_so_far:.4g}", 14, _FAINT)
+    whole = Image.new("RGB", (width + PANEL, HEIGHT), _PAPER)
+    whole.paste(picture.resize((width, HEIGHT), Image.Resampling.LANCZOS), (0, 0))
+    panel = _Panel(whole, width + MARGIN)
+    panel.line(f"step {min(index + 1, episode.length)} of {episode.length}   return {state.reward_so_far:.4g}", 14, _FAINT)
     if index < episode.length:
         _write_decision(panel, episode.steps[index])
     else:
         panel.line(episode.outcome, 22, _ACCENT)
         if episode.error:
             panel.text(episode.error, 13, _INK, HEIGHT - MARGIN)
-    return np.asarray(whole)
+    return whole.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE)
 
 
 def _write_decision(panel: _Panel, step: Step) -> None:
@@ -170,20 +134,21 @@ class _Panel:
     """The panel, written from top to bottom."""
 
     def __init__(self, image: Any, left: int) -> None:
-        from PIL import ImageDraw
+        from PIL import ImageDraw, ImageFont
 
         self._draw = ImageDraw.Draw(image)
+        self._font = ImageFont.load_default
         self._left = left
         self._width = PANEL - 2 * MARGIN
         self.y = MARGIN
 
     def line(self, text: str, size: int, colour: tuple[int, int, int]) -> None:
-        self._draw.text((self._left, self.y), text, fill=colour, font=_font(size))
+        self._draw.text((self._left, self.y), text, fill=colour, font=self._font(size))
         self.y += int(size * 1.4)
 
     def text(self, text: str, size: int, colour: tuple[int, int, int], bottom: int) -> None:
         """Write a text in lines of the panel's width, down to `bottom`; a text that is too long is cut and ends in dots."""
-        columns = max(8, int(self._width / self._draw.textlength("abcdefghij nopqrst uvwxyz", _font(size)) * 25))
+        columns = max(8, int(self._width / self._draw.textlength("abcdefghij nopqrst uvwxyz", self._font(size)) * 25))
         lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, columns) or [""])]
         room = max(1, (bottom - self.y) // int(size * 1.4))
         if len(lines) > room:
@@ -193,19 +158,12 @@ class _Panel:
 
     def bar(self, name: str, probability: float, *, taken: bool, expert: bool) -> None:
         """Draw an action's probability as a bar with its name. The taken action has a frame, the expert's the word "expert"."""
-        right = self._left + round(self._width * probability)
+        right, end = self._left + round(self._width * probability), self._left + self._width
         self._draw.rectangle((self._left, self.y, max(self._left + 1, right), self.y + 24), fill=_BAR)
         if taken:
-            self._draw.rectangle((self._left, self.y, self._left + self._width, self.y + 24), outline=_ACCENT, width=2)
+            self._draw.rectangle((self._left, self.y, end, self.y + 24), outline=_ACCENT, width=2)
         label = textwrap.shorten(name, 38, placeholder=" ...") or name[:38]
-        self._draw.text((self._left + 6, self.y + 4), f"{probability:.0%}  {label}", fill=_INK, font=_font(13))
+        self._draw.text((self._left + 6, self.y + 4), f"{probability:.0%}  {label}", fill=_INK, font=self._font(13))
         if expert:
-            right_edge = self._left + self._width - 6
-            self._draw.text((right_edge, self.y + 4), "expert", fill=_EXPERT, font=_font(13), anchor="ra")
+            self._draw.text((end - 6, self.y + 4), "expert", fill=_EXPERT, font=self._font(13), anchor="ra")
         self.y += 30
-
-
-def _font(size: int) -> Any:
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)

@@ -6,58 +6,25 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from gym_text_policies.report.compare import pairs_of
 from gym_text_policies.report.curves import labels
-from gym_text_policies.report.pairs import PairTable, pairs_of
 from gym_text_policies.report.plots import bars, learning_curves
 from gym_text_policies.report.runs import Runs, Variant
 from gym_text_policies.report.statistics import FEW
-from gym_text_policies.report.table import NOTES, more_notes, shown_difference, table
+from gym_text_policies.report.table import NOTES, interval, more_notes, number, table
 from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
 _GIF_BUDGET = 9_000_000
 """Most bytes of all GIFs together."""
-
-
-@dataclass(frozen=True)
-class TableLine:
-    """One line of a table."""
-
-    cells: tuple[str, ...]
-    gif: str | None = None
-    """A GIF of an episode as a data URI."""
-    ahead: bool = False
-    """Whether the policy looks ahead."""
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The part of the page about one environment."""
-
-    name: str
-    header: tuple[str, ...]
-    rows: tuple[TableLine, ...]
-    bars: str | None
-    """The bars of its policies as a data URI."""
-    comparison: PairTable | None
-
-    @property
-    def first_ahead(self) -> TableLine | None:
-        """The first row of a policy that looks ahead, if there is one."""
-        return next((row for row in self.rows if row.ahead), None)
-
-    @property
-    def has_gifs(self) -> bool:
-        """Whether a row has a GIF."""
-        return any(row.gif for row in self.rows)
 
 
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
@@ -68,14 +35,23 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
     notes += [*more_notes([variant.row for variant in runs.variants]), *without_pictures(shown)]
     episodes = sum(len(variant.episodes) for variant in runs.variants)
-    return _template().render(
+    counts = ((episodes, "episode"), (len(runs.variants), "row"), (len(runs.environments), "environment"))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.jinja").render(
         title=title,
-        summary=_summary(runs, episodes),
+        summary=f"{', '.join(_count(*count) for count in counts)}. Made {datetime.now(UTC):%Y-%m-%d %H:%M UTC}.",
         environments=[_environment(name, variants, gifs) for name, variants in runs.environments.items()],
         curves=learning_curves(runs.curves) if runs.curves else None,
         several_seeds=len({*names.values()}) < len(names),
         few=FEW,
-        difference=shown_difference,
+        number=number,
+        interval=interval,
         shown=shown,
         episodes=f"{episodes:,}",
         index=script_json([episode.entry for episode in shown]),
@@ -94,35 +70,23 @@ def without_pictures(shown: Sequence[Shown]) -> list[str]:
     return [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
 
 
-def _template() -> jinja2.Template:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("page.html.jinja")
-
-
-def _summary(runs: Runs, episodes: int) -> str:
-    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    parts = [
-        _count(episodes, "episode"),
-        _count(len(runs.variants), "row"),
-        _count(len(runs.environments), "environment"),
-    ]
-    return f"{', '.join(parts)}. Made {made}."
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
-def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
+def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> dict[str, Any]:
+    """Return the part of the page about one environment."""
     header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
-    shown = [(gifs.get(id(variant)), bool(variant.row["looks_ahead"])) for variant in variants]
-    rows = tuple(TableLine(line, *more) for line, more in zip_longest(lines, shown, fillvalue=()))  # the last line may be the sum
-    return Environment(name, header, rows, bars(variants), pairs_of(variants))
+    ahead = [index for index, variant in enumerate(variants) if variant.row["looks_ahead"]]
+    return {
+        "name": name,
+        "header": header,
+        "rows": [*zip_longest(lines, (gifs.get(id(variant)) for variant in variants))],  # the last line may be the sum of costs
+        "has_gifs": any(id(variant) in gifs for variant in variants),
+        "first_ahead": ahead[0] if ahead else None,
+        "bars": bars(variants),
+        "comparison": pairs_of(variants),
+    }
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -15,7 +15,6 @@ from matplotlib.lines import Line2D
 from scipy import stats
 
 from gym_text_policies.report.curves import Curve, labels, lines
-from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.runs import Variant, shortened
 from gym_text_policies.report.statistics import by_level, mean
 
@@ -30,49 +29,41 @@ _STYLE: Any = {
 }
 
 
-class Measure(NamedTuple):
-    """A figure that every episode has."""
-
-    form: str
-    """Format of its mean."""
-    of: Callable[[Summary], float | None]
-    """Returns its value in an episode; None if it is not known."""
-    always: bool = True
-    """Whether it is plotted even if all means are 0."""
-
-
-MEASURES: Mapping[str, Measure] = {
-    "success rate": Measure("z.2f", lambda episode: float(episode.won) if episode.tells_success else None),
-    "return": Measure("z.2f", lambda episode: episode.total_reward),
-    "length, steps": Measure(".1f", lambda episode: episode.length),
-    "tokens in": Measure(",.0f", lambda episode: episode.tokens_in, always=False),
-    "tokens out": Measure(",.0f", lambda episode: episode.tokens_out, always=False),
-    "cost, US dollars": Measure(".2g", lambda episode: episode.cost, always=False),
+MEASURES = {
+    "success rate": ("z.2f", "won"),
+    "return": ("z.2f", "total_reward"),
+    "length, steps": (".1f", "length"),
+    "tokens in": (",.0f", "tokens_in"),
+    "tokens out": (",.0f", "tokens_out"),
+    "cost, US dollars": (".2g", "cost"),
 }
+"""Figure that every episode has -> the format of its mean, and its name in a `Summary`."""
+_IF_ANY = ("tokens_in", "tokens_out", "cost")
+"""Figures that are not plotted if all means are 0."""
 
 
-def means_of(variants: Sequence[Variant], measure: Measure) -> dict[int, tuple[float, float | None]]:
-    """Return by a variant's index a measure's mean over its levels without errors, and the standard error from two levels on."""
+def means_of(variants: Sequence[Variant], name: str) -> dict[int, tuple[float, float | None]]:
+    """Return by a variant's index a figure's mean over its levels without errors, and the standard error from two levels on."""
     means = {}
     for index, variant in enumerate(variants):
-        episodes = [episode for episode in variant.episodes if episode.error is None and measure.of(episode) is not None]
-        values = [*by_level(episodes, lambda episode: measure.of(episode) or 0.0).values()]
+        episodes = [episode for episode in variant.episodes if episode.error is None and (name != "won" or episode.tells_success)]
+        values = [float(value) for value in by_level(episodes, lambda episode: getattr(episode, name)).values()]
         if (average := mean(values)) is not None:
             means[index] = average, float(stats.sem(values)) if len(values) > 1 else None
-    return means if measure.always or any(average for average, _ in means.values()) else {}
+    return means if name not in _IF_ANY or any(average for average, _ in means.values()) else {}
 
 
 @matplotlib.rc_context(_STYLE)
 def bars(variants: Sequence[Variant]) -> str | None:
     """Return the means of an environment's policies as horizontal bars, in a picture as a data URI; None if nothing was played."""
-    plotted = {name: means for name, measure in MEASURES.items() if (means := means_of(variants, measure))}
+    plotted = {name: means for name, (_, measure) in MEASURES.items() if (means := means_of(variants, measure))}
     if not plotted:
         return None
     rows = math.ceil(len(plotted) / _COLUMNS)
     figure = Figure(figsize=(12, rows * (0.8 + 0.3 * len(variants))), layout="constrained")
     for place, (name, means) in enumerate(plotted.items()):
         axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=name)
-        _draw_bars(axes, means, MEASURES[name].form)
+        _draw_bars(axes, means, MEASURES[name][0])
         names = [shortened(variant.policy) for variant in variants] if place % _COLUMNS == 0 else [""] * len(variants)
         axes.set_yticks(range(len(variants)), names)
         axes.set_ylim(len(variants) - 0.5, -0.5)  # the first policy is at the top

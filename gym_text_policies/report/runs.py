@@ -16,7 +16,6 @@ from gym_text.errors import UsageError
 from gym_text_policies.environments import environment_name
 from gym_text_policies.files.safe_files import is_regular
 from gym_text_policies.policies.labels import beside_player, thinking
-from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
@@ -134,7 +133,9 @@ def _read_groups(folders: Iterable[Path]) -> list[_Group]:
         for episode in store.episodes():
             name = json.dumps([episode.environment, episode.policy], sort_keys=True)
             if name not in groups:
-                groups[name] = _Group(_game(episode), {**episode.policy, "environment": episode.environment})
+                known = levels_config(episode.environment)  # without what serves policies or records
+                game = {key: known.get(key) for key in ("id", "kwargs", "max_episode_steps", "wrappers")}
+                groups[name] = _Group(game, {**episode.policy, "environment": episode.environment})
             group = groups[name]
             group.label = labelled.get(episode.key, group.label)
             group.place = places.get(episode.key, group.place)
@@ -150,12 +151,6 @@ def _read_groups(folders: Iterable[Path]) -> list[_Group]:
 def _gifs(folder: Path) -> tuple[Path, ...]:
     files = [path for path in folder.glob("gifs/*.gif") if is_regular(path, folder)]
     return tuple(sorted(files, key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
-
-
-def _game(episode: Episode) -> dict[str, Any]:
-    """Return what identifies the game: id, keyword arguments, limit and wrappers, without those that serve policies or records."""
-    known = levels_config(episode.environment)
-    return {name: known.get(name) for name in ("id", "kwargs", "max_episode_steps", "wrappers")}
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
@@ -184,25 +179,15 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
         settings: The settings of each. Settings of the environment are added only if no other settings differ.
     """
     flat = [dict(_flat(values)) for values in settings]
-    longer = list(names)
-    for name in {name for name in names if names.count(name) > 1}:
-        equal = [i for i, other in enumerate(names) if other == name]
-        keys = sorted({key for i in equal for key in flat[i]})
-        differing = [key for key in keys if len({flat[i].get(key, "") for i in equal}) > 1]
+    longer = []
+    for name, own in zip(names, flat, strict=True):
+        equal = [flat[i] for i, other in enumerate(names) if other == name]
+        keys = sorted({key for one in equal for key in one})
+        differing = [key for key in keys if len({one.get(key, "") for one in equal}) > 1]
         shown = [key for key in differing if "environment." not in key] or differing
-        for i in equal:
-            pairs = ", ".join(f"{key.rpartition('.')[2]}={shortened(flat[i][key])}" for key in shown if flat[i].get(key))
-            longer[i] = f"{name}, {pairs}" if pairs else name
-    return _numbered(longer)
-
-
-def _numbered(names: list[str]) -> list[str]:
-    """Return the names; a name that repeats gets a number."""
-    counts: dict[str, int] = defaultdict(int)
-    for i, name in enumerate(names):
-        counts[name] += 1
-        names[i] = name if counts[name] == 1 else f"{name} ({counts[name]})"
-    return names
+        pairs = [f"{key.rpartition('.')[2]}={shortened(own[key])}" for key in shown if own.get(key)]
+        longer.append(", ".join([name, *pairs]))
+    return [f"{name} ({before + 1})" if (before := longer[:i].count(name)) else name for i, name in enumerate(longer)]
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -1,67 +1,43 @@
-"""The statistics of tables and comparisons: means by level, intervals, and paired tests on the same levels."""
+"""The statistics of tables and comparisons: means by level, intervals, and tests of paired differences on the same levels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gym_text.errors import import_extra
-from gym_text_policies.report.bootstrap import DRAWS, probability_of_better
 
 MEASURES = ("success", "return", "steps")
 STEPS_OF_WINS = "steps of wins"
 """Steps in the levels that both policies win."""
 FEW = 10
 """A pair of policies with fewer common levels is marked as uncertain."""
-_MOST_ADDITIONS = 5e8
-"""Most additions for an exact p value of Wilcoxon's test: a second or two, enough for 1,000 differences of any kind."""
+DRAWS = 4000
+"""Bootstrap samples."""
+_CHUNK = 200
+"""Bootstrap samples in memory at once."""
 _Z = NormalDist().inv_cdf(0.975)
 """Normal quantile of a 95 % interval."""
 Interval = tuple[float, float]
 
 
-class Played(Protocol):
-    """An episode with its level."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of the episode."""
-
-    @property
-    def level(self) -> int | None:
-        """Number of the level that the seed plays; None if it is not known."""
-
-
-P = TypeVar("P", bound=Played)
-
-
-def levels_of(episodes: Iterable[Played]) -> dict[int, int]:
-    """Return the level of each seed, if its record has one."""
-    return {episode.seed: episode.level for episode in episodes if episode.level is not None}
-
-
-def by_level(
-    episodes: Iterable[P], figure: Callable[[P], float], levels: Mapping[int, int] | None = None
-) -> dict[tuple[bool, int], float]:
+def by_level(episodes: Iterable[Any], figure: Callable[[Any], Any]) -> dict[Hashable, Any]:
     """Return the mean of a figure over the episodes of each level. Several episodes of one level are no independent evidence.
 
     Args:
-        episodes: The episodes of one policy in one environment.
-        figure: Returns the figure of an episode.
-        levels: The level of each seed; by default from these episodes. A seed that is missing counts as a level of its own.
+        episodes: The episodes of one policy in one environment: each an `Episode` or a `Summary`.
+        figure: Returns the figure of an episode, or several as a tuple.
     """
-    episodes = list(episodes)
-    levels = levels_of(episodes) if levels is None else levels
-    figures: dict[tuple[bool, int], list[float]] = {}
+    figures: dict[Hashable, list[Any]] = {}
     for episode in episodes:
-        known = episode.seed in levels
-        figures.setdefault((known, levels[episode.seed] if known else episode.seed), []).append(figure(episode))
-    return {level: values[0] if len(values) == 1 else float(np.mean(values)) for level, values in figures.items()}
+        level = ("seed", episode.seed) if episode.level is None else ("level", episode.level)
+        figures.setdefault(level, []).append(figure(episode))
+    return {level: values[0] if len(values) == 1 else np.mean(values, axis=0) for level, values in figures.items()}
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -73,10 +49,9 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     """Return Student's 95 % interval of the mean, or None if there are fewer than two values."""
     if len(values) < 2:
         return None
-    from scipy import stats
-
     centre = float(np.mean(values))
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    quantile = import_extra("scipy.stats", "bench").t.ppf(0.975, len(values) - 1)
+    half = float(quantile * np.std(values, ddof=1) / np.sqrt(len(values)))
     return centre - half, centre + half
 
 
@@ -144,48 +119,17 @@ class PairedTest:
     """Number of levels that the policy alone wins, and that the other one alone wins, in McNemar's test; None in Wilcoxon's."""
     interval: Interval | None = None
     """95 % interval of the difference; see `bootstrap`."""
-    better: float | None = None
-    """Probability that the policy has a higher mean return; see `probability_of_better`. None in other measures."""
 
-    @property
-    def few(self) -> bool:
-        """Whether so few levels were compared that nothing is certain."""
-        return self.levels < FEW
 
-    @property
-    def better_text(self) -> str:
-        """The probability as text. "> 0.99" needs enough levels, and three standard errors of the bootstrap."""
-        better = 0.5 if self.better is None else self.better
-        for probability, text in ((better, "> 0.99"), (1 - better, "< 0.01")):
-            if not self.few and probability - 3 * math.sqrt(probability * (1 - probability) / DRAWS) > 0.99:
-                return text
-        return f"{min(max(better, 0.01), 0.99):.2f}"
-
-    @property
-    def reversed(self) -> PairedTest:
-        """The same test with the two policies exchanged."""
-        alone = self.alone and self.alone[::-1]
-        interval = self.interval and (-self.interval[1], -self.interval[0])
-        better = None if self.better is None else 1 - self.better
-        return PairedTest(self.value - self.difference, -self.difference, self.p, self.levels, alone, interval, better)
+def result_of(episode: Any) -> Result:
+    """Return what an `Episode` or its `Summary` reached."""
+    success = float(episode.outcome == "won") if episode.tells_success else np.nan
+    return Result(success, episode.total_reward, episode.length)
 
 
 def run_of(episodes: Mapping[Any, Any]) -> Run:
     """Return what a policy reached in each level, from an `Episode` or `Summary` of each, without those that failed."""
-    return {
-        level: Result(float(episode.outcome == "won"), episode.total_reward, episode.length)
-        for level, episode in episodes.items()
-        if episode.error is None
-    }
-
-
-def run_by_level(episodes: Iterable[Any], levels: Mapping[int, int]) -> Run:
-    """Return what a policy reached in each level, from its `Summary` of each episode; one that ended in an error is left out."""
-    played = [episode for episode in episodes if episode.error is None]
-    success = by_level(played, lambda episode: float(episode.won) if episode.tells_success else np.nan, levels)
-    returns = by_level(played, lambda episode: episode.total_reward, levels)
-    steps = by_level(played, lambda episode: episode.length, levels)
-    return {level: Result(success[level], returns[level], steps[level]) for level in returns}
+    return {level: result_of(episode) for level, episode in episodes.items() if episode.error is None}
 
 
 def common_levels(runs: Iterable[Run]) -> list[Hashable]:
@@ -224,19 +168,13 @@ def tests_of_means(own: np.ndarray, other: np.ndarray) -> dict[str, PairedTest]:
     known = not np.isnan([own[:, 0], other[:, 0]]).any()
     exact = bool(np.isin([own[:, 0], other[:, 0]], (0, 1)).all())
     columns = range(len(MEASURES)) if known else range(1, len(MEASURES))
-    tests = {MEASURES[column]: _test(own[:, column], other[:, column], exact and column == 0) for column in columns}
-    tests["return"] = test_of_returns(own[:, 1], other[:, 1])
+    tests = {MEASURES[column]: paired_test(own[:, column], other[:, column], exact and column == 0) for column in columns}
     both = (own[:, 0] == 1) & (other[:, 0] == 1)
-    return tests | ({STEPS_OF_WINS: _test(own[both, 2], other[both, 2])} if both.any() else {})
+    return tests | ({STEPS_OF_WINS: paired_test(own[both, 2], other[both, 2])} if both.any() else {})
 
 
-def test_of_returns(own: np.ndarray, other: np.ndarray) -> PairedTest:
-    """Return Wilcoxon's test of returns by level, with the probability that those of the first policy are higher."""
-    return replace(_test(own, other), better=probability_of_better(own - other))
-
-
-def _test(own: np.ndarray, other: np.ndarray, exact: bool = False) -> PairedTest:
-    """Return the test of values by level; `exact`: McNemar's."""
+def paired_test(own: np.ndarray, other: np.ndarray, exact: bool = False) -> PairedTest:
+    """Return Wilcoxon's test of values by level, or McNemar's test of levels that are won or lost if `exact`."""
     differences = own - other
     alone = (int((differences > 0).sum()), int((differences < 0).sum())) if exact else None
     p = mcnemar(*alone) if alone else signed_rank(differences)
@@ -258,33 +196,66 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def signed_rank(differences: Sequence[float] | np.ndarray) -> float:
-    """Return the p value of Wilcoxon's signed-rank test; 1 if all differences are 0, which the test leaves out.
-
-    The p value is exact, also with equal differences: the share of all choices of signs whose smaller sum of ranks is as small. It
-    is counted by the shift algorithm (Streitberg and Roehmel 1986), where scipy takes the normal distribution if there are zeros or
-    equal differences among more than 13. From about a thousand differences on that are not 0, it is scipy's.
+    """Return the p value of Wilcoxon's signed-rank test by scipy; 1 if all differences are 0, which the test leaves out.
 
     >>> signed_rank([1.0] * 5 + [0.0] * 35)
     0.0625
-
-    Raises:
-        MissingDependencyError: If scipy is not installed.
     """
     stats = import_extra("scipy.stats", "bench")
     sizes = np.asarray(differences, dtype=float)
     sizes = np.ldexp(sizes, -math.frexp(float(np.abs(sizes).max(initial=0.0)))[1]).round(12)  # 1 - 2/3 and 1/3 are of one rank
     sizes = sizes[sizes != 0]
-    if not len(sizes):
-        return 1.0
-    ranks = (2 * stats.rankdata(np.abs(sizes))).astype(int)  # twice the mean rank of equal ones is whole
-    ranks //= np.gcd.reduce(ranks)
-    least = min(ranks[sizes > 0].sum(), ranks[sizes < 0].sum())
-    if len(ranks) * least > _MOST_ADDITIONS:
-        return float(stats.wilcoxon(sizes).pvalue)
-    chances = np.zeros(least + 1)  # of each sum of positive ranks, if signs were drawn
-    chances[0] = 1
-    for rank in ranks:
-        half = chances / 2
-        chances[:rank] = half[:rank]
-        chances[rank:] = half[rank:] + half[:-rank]
-    return min(1.0, 2 * float(chances.sum()))
+    return float(stats.wilcoxon(sizes).pvalue) if len(sizes) else 1.0
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p values by Holm's correction for their number.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(values)
+    corrected = np.maximum.accumulate(np.asarray(values)[order] * range(len(values), 0, -1))
+    return [float(p) for p in np.minimum(corrected[np.argsort(order)], 1)]
+
+
+def iqm(values: Any, axis: int = -1) -> Any:
+    """Return the interquartile mean: the mean without the lowest and the highest quarter of the values.
+
+    >>> float(iqm([0, 1, 2, 3, 4, 5, 6, 100]))
+    3.5
+    """
+    return import_extra("scipy.stats", "bench").trim_mean(values, 0.25, axis=axis)
+
+
+Table = tuple[tuple[str, ...], np.ndarray]
+"""The names of a policy's training runs in an environment, and what they reached, as an array (runs, levels)."""
+
+
+def bootstrap(policies: Sequence[Sequence[Table]], statistic: Callable[..., Any] = np.mean) -> np.ndarray:
+    """Return a statistic of each policy in 4,000 bootstrap samples, as an array (policies, samples).
+
+    The bootstrap is stratified, as in rliable (Agarwal et al. 2021, https://arxiv.org/abs/2108.13264): each environment keeps its
+    number of levels and of training runs. Levels are drawn once for all policies, so that differences are paired. A training run
+    is drawn whole, with all its levels: they are no independent evidence about training. rliable expects a training run for each
+    task, and draws the runs of each task apart. Environments whose runs have different names are treated in this way here, too.
+
+    Args:
+        policies: The table of each policy in each environment. The levels of an environment are the same for all policies.
+        statistic: Takes the means of levels over training runs, and an axis, as `numpy.mean` and `iqm` do.
+    """
+    rng = np.random.default_rng(0)
+    samples: list[list[np.ndarray]] = [[] for _ in policies]
+    for _ in range(DRAWS // _CHUNK):
+        levels = [rng.integers(table.shape[1], size=(_CHUNK, 1, table.shape[1])) for _, table in policies[0]]
+        for tables, found in zip(policies, samples, strict=True):
+            drawn = {names: rng.integers(len(names), size=(_CHUNK, len(names), 1)) for names in dict.fromkeys(n for n, _ in tables)}
+            means = [table[drawn[names], level].mean(axis=1) for (names, table), level in zip(tables, levels, strict=True)]
+            found.append(statistic(np.concatenate(means, axis=1), axis=-1))
+    return np.stack([np.concatenate(found) for found in samples])
+
+
+def percentiles(samples: np.ndarray) -> Interval:
+    """Return the 95 % interval of bootstrap samples."""
+    low, high = np.percentile(samples, [2.5, 97.5])
+    return float(low), float(high)

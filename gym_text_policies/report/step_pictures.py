@@ -1,32 +1,27 @@
-"""Pictures of a recorded episode, and the expert's actions that its record lacks. Both come from playing the episode again."""
+"""A recorded episode with pictures and the expert's actions, which come from playing it again; a notebook shows it."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import io
-import json
 import math
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from markupsafe import Markup
 
-from gym_text.errors import UsageError, import_extra
-from gym_text.html import block, line
+from gym_text.errors import import_extra
+from gym_text.html import bar, block, joined, line, picture, shown, table
 from gym_text_policies.files.json_data import plain
-from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.files.safe_files import is_regular, subfolder
+from gym_text_policies.policies.labels import player_within
 from gym_text_policies.policies.seen_pictures import picture_digest
-from gym_text_policies.records import Episode
+from gym_text_policies.records import Decision, Episode
 from gym_text_policies.report.replay import replay
 from gym_text_policies.stored_environment import make_stored_environment, owner_of
-from gym_text_policies.terminal.notebooks import episode_html
 
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on; and each that the model saw."""
@@ -34,12 +29,12 @@ _MOST_WIDTH = 720
 """Pixels."""
 _COLOURS = 32
 """Colours of a picture. The games use few, so that no loss is seen."""
-_KEY = re.compile("[0-9a-f]{32}")
-"""Pattern of an episode's key, which becomes the name of a file. Any other text could lead out of the folder."""
 _MOST_REASON = 300
 """Most characters of a reason."""
-_STORED = {"pictures": str, "shown": int, "gold_actions": str, "differing": int}
-"""Fields of `Pictures` that are stored in a file -> type of their entries."""
+_MOST_STEPS = 60
+"""Most steps of an episode that a notebook shows: the first ones, and the last one."""
+_BARS = 5
+"""Most bars of a step in a notebook: those of the best actions and of the action that was taken."""
 
 
 @dataclass(frozen=True)
@@ -63,52 +58,17 @@ class Pictures:
         return sum(map(len, self.pictures))
 
 
-def draw_pictures(episode: Episode, run: Path | None = None) -> Pictures:
-    """Play an episode again and draw it.
-
-    Args:
-        episode: The recorded episode. `make_stored_environment` makes its environment from the record.
-        run: The run folder; its folder ``pictures`` keeps the pictures, if it can be written.
+def draw_pictures(episode: Episode) -> Pictures:
+    """Play an episode again and draw it. Its record names the environment; see `make_stored_environment`.
 
     Returns:
         The pictures. There are none if the environment cannot be made, or if its observations differ from the record's.
     """
     try:
-        if not _KEY.fullmatch(episode.key):
-            raise UsageError(f"key: expected 32 hexadecimal digits; got {episode.key[:50]!r}.")
-        stored = _read(run, episode) if run else None
-        if stored is not None:
-            return stored
-        drawn = _draw(episode)
+        return _draw(episode)
     except Exception as error:  # an environment that a record describes may raise anything
         reason = " ".join(str(error).split())[:_MOST_REASON]
         return Pictures(missing=reason or type(error).__name__)
-    if run is not None:
-        _keep(drawn, run, episode)
-    return drawn
-
-
-def _path(run: Path, episode: Episode) -> Path:
-    return run / "pictures" / f"{episode.key}-{episode.length}.json"
-
-
-def _read(run: Path, episode: Episode) -> Pictures | None:
-    """Return the stored pictures of an episode, if their file is whole and lies in the run folder."""
-    path = _path(run, episode)
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        if is_regular(path, run):
-            stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            fields: dict[str, Any] = {name: tuple(stored[name]) for name in _STORED}
-            if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in fields[name]):
-                return Pictures(**fields)
-    return None
-
-
-def _keep(drawn: Pictures, run: Path, episode: Episode) -> None:
-    path = _path(run, episode)
-    with suppress(OSError, UsageError):
-        subfolder(run, path.parent.name)
-        write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _STORED}))
 
 
 def _draw(episode: Episode) -> Pictures:
@@ -123,9 +83,9 @@ def _draw(episode: Episode) -> Pictures:
         if number % stride and number != episode.length and not seen:
             shown.append(None)
         else:
-            picture = state.picture()
-            differing += [number] * bool(seen and seen != picture_digest(picture))
-            shown.append(pictures.setdefault(_encode(picture), len(pictures)))
+            frame = state.picture()
+            differing += [number] * bool(seen and seen != picture_digest(frame))
+            shown.append(pictures.setdefault(_encode(frame), len(pictures)))
         if number < episode.length:
             step = episode.steps[number]
             _check(state.obs, step.observation)
@@ -148,23 +108,20 @@ def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
         raise ValueError("expected the recorded observations; the game shows others when it is played again")
 
 
-def _encode(frame: Any) -> str:
+def _encode(frame: np.ndarray) -> str:
     """Return a picture in base64: as WebP without loss, which is a quarter to a half smaller than PNG."""
-    import_extra("PIL", "experiments")
-    from PIL import Image
-
-    image = Image.fromarray(np.asarray(frame, dtype=np.uint8))
+    image = import_extra("PIL.Image", "experiments").fromarray(frame)
     if image.width > _MOST_WIDTH:
         image = image.resize((_MOST_WIDTH, round(image.height * _MOST_WIDTH / image.width)))
     buffer = io.BytesIO()
-    few = image.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE).convert("RGB")
+    few = image.quantize(_COLOURS, method=2).convert("RGB")  # by an octree
     few.save(buffer, "WEBP", lossless=True, quality=60, method=4)  # of Pillow's settings those that cost no more time than PNG
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 @dataclass(frozen=True)
 class Illustrated:
-    """An episode with its pictures. A notebook shows it."""
+    """An episode with its pictures. A notebook shows it: its facts, and a row for each step."""
 
     episode: Episode = field(repr=False)
     """The episode."""
@@ -173,13 +130,33 @@ class Illustrated:
 
     def _repr_html_(self) -> str:
         """Return the episode for a notebook; if there are no pictures, it says why."""
-        numbers = {number: index for number, index in enumerate(self.drawn.shown) if index is not None}
-        pictures = {
-            number: self.drawn.pictures[index] for number, index in numbers.items() if 0 <= index < len(self.drawn.pictures)
-        }
-        gold = {number: action for number, action in enumerate(self.drawn.gold_actions) if action is not None}
-        why = [line(f"No pictures: {self.drawn.missing}", faint=True)] * bool(self.drawn.missing)
-        return str(block(episode_html(self.episode, pictures, gold), *why))
+        episode, drawn, last = self.episode, self.drawn, self.episode.length
+        facts = f"return {episode.total_reward:.4g}, {last} steps, seed {episode.seed}. {episode.environment.get('id')}, "
+        player = player_within(episode.policy)
+        facts += f"played by {player.get('model') or player.get('name') or player.get('kind', '')}."
+        parts = [line(Markup("<b>{}</b>, {}").format(episode.outcome, shown(facts)))]
+        parts += [line(Markup("<b>Error:</b> {}").format(shown(episode.error)))] * (episode.error is not None)
+        first = episode.steps[0].observation if episode.steps else episode.last_observation
+        parts += [line(Markup("<b>Goal:</b> {}").format(shown(first["goal"])))] * ("goal" in first)
+        chosen = [*range(min(last, _MOST_STEPS - 1)), *range(max(last - 1, _MOST_STEPS - 1), last)]
+        rows: list[tuple[object, ...]] = []
+        for number in chosen:
+            step = episode.steps[number]
+            expert = step.gold_action or (drawn.gold_actions[number] if number < len(drawn.gold_actions) else None)
+            seen, done = _seen(step.observation), _decision(step.decision, expert)
+            rows.append((number + 1, *self._picture(number), seen, done, f"{step.reward:.3g}"))
+        if episode.last_observation:
+            rows.append(("end", *self._picture(last), _seen(episode.last_observation), "", ""))
+        headings = ("step", *("picture",) * bool(drawn.pictures), "what the player sees", "what it does", "reward")
+        left_out = last - len(chosen)
+        note = [line(f"{left_out} steps before the last one are left out.", faint=True)] * (left_out > 0)
+        note += [line(f"No pictures: {drawn.missing}", faint=True)] * bool(drawn.missing)
+        return str(block(*parts, table(headings, rows, height="32em"), *note))
+
+    def _picture(self, number: int) -> tuple[object, ...]:
+        """Return the cell of a picture; nothing if no step has one."""
+        index = self.drawn.shown[number] if number < len(self.drawn.shown) else None
+        return ("" if index is None else picture(self.drawn.pictures[index]),) * bool(self.drawn.pictures)
 
 
 def illustrated(episode: Episode) -> Illustrated:
@@ -187,8 +164,32 @@ def illustrated(episode: Episode) -> Illustrated:
 
     Args:
         episode: The recorded episode. Its record chooses one of the environments that ship with this package or with Gymnasium.
-
-    Raises:
-        UsageError: If a module cannot be imported.
     """
     return Illustrated(episode, draw_pictures(episode))
+
+
+def _seen(observation: Mapping[str, Any]) -> Markup:
+    """Return what the player sees: the text, or the whole observation where there is none."""
+    text = observation.get("text")
+    return shown(text if isinstance(text, str) else {key: observation[key] for key in observation if key != "goal"})
+
+
+def _decision(decision: Decision, expert: str | None) -> Markup:
+    """Return the action, the thought before it, and bars of the actions' probabilities, or of the search's visits."""
+    parts: list[object] = []
+    if not decision.valid:
+        parts.append(line(f"its answer could not be used{f': {decision.invalid}' if decision.invalid else ''}", faint=True))
+    thought = decision.reasoning or (decision.completion if decision.completion != decision.action else "")
+    parts += [line(shown(thought, 300), faint=True)] * bool(thought)
+    shares: Mapping[str, float] = decision.probabilities or {}
+    if decision.visits:
+        total = max(sum(decision.visits.values()), 1)
+        shares = {name: count / total for name, count in decision.visits.items()}
+        parts.append(line(f"share of {total} simulations", faint=True))
+    if not shares:
+        parts.append(Markup("<b>{}</b>{}").format(shown(decision.action), " (as the expert)" if expert == decision.action else ""))
+    best = sorted(shares, key=lambda name: -shares[name])[:_BARS]
+    if shares and decision.action not in best:
+        best[-1:] = [decision.action]
+    parts += [bar(name, shares.get(name, 0.0), taken=name == decision.action, expert=name == expert) for name in best]
+    return joined(parts)

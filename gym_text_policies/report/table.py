@@ -127,12 +127,6 @@ def number(value: float | None, form: str) -> str:
     return format(value, form if abs(value) < LONG else "+.3g" if form.startswith("+") else ".3g")
 
 
-def shown_difference(value: float) -> str:
-    """Return a difference as text; one that rounds to 0 has no sign."""
-    text = number(value, "+.2f")
-    return "0.00" if float(text) == 0 else text
-
-
 def interval(bounds: tuple[float, float] | None, form: str) -> str:
     """Return an interval in brackets, or an empty text for None."""
     return "" if bounds is None else f" [{number(bounds[0], form)}, {number(bounds[1], form)}]"

@@ -10,19 +10,16 @@ from typing import Any, TypeVar
 
 from markupsafe import Markup
 
+from gym_text.errors import import_extra
 from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.step_pictures import Pictures, draw_pictures
-from gym_text_policies.terminal.bars import bar_class, is_watched
 
-MOST = 200
-"""Most episodes in the viewer."""
 TEXT_BUDGET = 18_000_000
 """Most characters of all observations, prompts and answers together."""
 PICTURE_BUDGET = 12_000_000
 """Most characters of all pictures together."""
 _T = TypeVar("_T")
-_OUTCOMES = ("won", "lost", "truncated", "error")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Shown:
     """Why it has no pictures, if pictures were wanted."""
 
 
-def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant, Summary]]:
+def choose(variants: Sequence[Variant], most: int) -> list[tuple[Variant, Summary]]:
     """Choose episodes. They alternate between environments, then policies, then outcomes; low seeds come first."""
     groups = itertools.groupby(variants, key=lambda variant: variant.environment)
     turns = _alternate([_alternate([_by_outcome(variant) for variant in group]) for _, group in groups])
@@ -46,7 +43,8 @@ def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant,
 
 def _by_outcome(variant: Variant) -> Iterator[tuple[Variant, Summary]]:
     """Yield a variant's episodes, one of each outcome in turn."""
-    return _alternate([(variant, one) for one in variant.episodes if one.outcome == outcome] for outcome in _OUTCOMES)
+    outcomes = ("won", "lost", "truncated", "error")
+    return _alternate([(variant, one) for one in variant.episodes if one.outcome == outcome] for outcome in outcomes)
 
 
 def _alternate(iterables: Iterable[Iterable[_T]]) -> Iterator[_T]:
@@ -55,7 +53,7 @@ def _alternate(iterables: Iterable[Iterable[_T]]) -> Iterator[_T]:
         yield from (value for value in values if value is not None)
 
 
-def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
+def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True) -> list[Shown]:
     """Return the data of the chosen episodes, sorted by policy and seed.
 
     An episode whose text exceeds the rest of `TEXT_BUDGET` is left out.
@@ -63,22 +61,19 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
     Args:
         chosen: The result of `choose`.
         pictures: Whether to play the episodes again for their pictures, until `PICTURE_BUDGET` is spent.
-        progress: Whether to show a progress bar in a terminal.
     """
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
     text_left, pictures_left = TEXT_BUDGET, PICTURE_BUDGET if pictures else 0
-    for variant, summary in bar_class()(
-        chosen, desc="episodes to step through", disable=not (progress and pictures and is_watched())
-    ):
-        store = variant.stores[summary.key]
-        (episode,) = store.episodes([summary.key])
+    tqdm = import_extra("tqdm.auto", "bench").tqdm
+    for variant, summary in tqdm(chosen, desc="episodes to step through", disable=None if pictures else True):
+        (episode,) = variant.stores[summary.key].episodes([summary.key])
         record = episode.to_json()
         text = {name: record[name] for name in ("steps", "last_observation", "error")}
         if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
-        drawn = draw_pictures(episode, store.folder) if pictures_left > 0 else Pictures()
+        drawn = draw_pictures(episode) if pictures_left > 0 else Pictures()
         pictures_left -= drawn.size
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)

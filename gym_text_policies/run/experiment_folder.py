@@ -115,8 +115,7 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         _logger.info("\ngym-text run %s goes on from here.", shlex.quote(str(folder)))
         raise
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
-    progress = config.experiment.verbose
-    write_report([folder], folder / "report.html", title=folder.name, progress=progress)
+    write_report([folder], folder / "report.html", title=folder.name)
     return folder
 
 

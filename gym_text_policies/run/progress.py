@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from gym_text.errors import import_extra
 from gym_text_policies.records import Episode
-from gym_text_policies.terminal.bars import bar_class, is_watched
 
 _FORMAT = "{desc}: {n_fmt}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
 _SELDOM = 15.0
@@ -47,9 +46,10 @@ class Progress:
         if not self._shown:
             return
         with self._while_it_can_be_written():
-            seldom = {} if is_watched() else {"mininterval": _SELDOM}
+            watched = sys.stderr.isatty() or "ipykernel" in sys.modules
+            seldom = {} if watched else {"mininterval": _SELDOM}
             options = {"initial": stored, "total": total, "desc": row, "bar_format": _FORMAT, "dynamic_ncols": True}
-            self._bars[row] = bar_class()(**options, **seldom)
+            self._bars[row] = import_extra("tqdm.auto", "bench").tqdm(**options, **seldom)
 
     def ended(self, row: str, episode: Episode) -> None:
         """Count an episode of a row that has begun, and write its line."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
@@ -18,7 +18,6 @@ from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Fo
 from gym_text_policies.search.model import ModelOptimiser
 from gym_text_policies.search.optimisers import CmaOptimiser, GpOptimiser, Optimiser, RandomOptimiser
 from gym_text_policies.search.search_config import SearchConfig
-from gym_text_policies.terminal.bars import bar_class, is_watched
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with this evaluation and the best so far."""
@@ -123,9 +122,9 @@ def command(config: SearchConfig) -> str:
     def watch(evaluation: Evaluation, top: Evaluation) -> None:
         nonlocal bar
         if bar is None:  # made at the first evaluation: an error in the settings is printed without a bar
-            interval = 0.2 if is_watched() else 15.0
             name = f"{config.environment} {config.optimiser}"
-            bar = bar_class()(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
+            tqdm = import_extra("tqdm.auto", "bench").tqdm
+            bar = tqdm(total=config.evaluations, desc=name, mininterval=1.0, initial=evaluation.index)
         bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
         bar.update()
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gym_text.errors import import_extra
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.records import Episode
-from gym_text_policies.terminal.bars import bar_class
 from gym_text_policies.training.model.saving import Progress, check_finite, load_checkpoint
 from gym_text_policies.training.options import OnPolicyConfig
 from gym_text_policies.training.rollout_gap import check_gap
@@ -60,7 +59,7 @@ def run(
         UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
         RunError: If a number is not finite, or the model does not learn on what was played; the last checkpoint is kept.
     """
-    torch, tqdm = import_extra("torch", "train"), bar_class()
+    torch, tqdm = import_extra("torch", "train"), import_extra("tqdm.auto", "bench").tqdm
     import_extra("peft", "train")
     config.check_prompting()
     with claim(config):

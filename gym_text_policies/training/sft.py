@@ -24,7 +24,6 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold, environment_name
-from gym_text_policies.terminal.bars import bar_class
 from gym_text_policies.training.loop import MAX_GRAD_NORM
 from gym_text_policies.training.model.saving import check_finite, load_checkpoint, where_it_is
 from gym_text_policies.training.options import Schedule, TrainingOptions
@@ -101,7 +100,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         RunError: If a loss or a gradient is not finite; the last checkpoint is kept.
         StoreError: If the disk is full; the last checkpoint is kept.
     """
-    torch, tqdm = import_extra("torch", "train"), bar_class()
+    torch, tqdm = import_extra("torch", "train"), import_extra("tqdm.auto", "bench").tqdm
     import_extra("peft", "train")
     from gym_text_policies.training.model.actor_critic import Actor
 

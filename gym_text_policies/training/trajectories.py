@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gym_text.errors import RunError, UsageError
+from gym_text.errors import RunError, UsageError, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import environment_maker
@@ -18,7 +18,6 @@ from gym_text_policies.policies.mixed import SeparateDraws
 from gym_text_policies.policy import Policy, tempered, text_spec
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
-from gym_text_policies.terminal.bars import bar_class, is_watched
 from gym_text_policies.training.model.saving import Progress, check_finite
 from gym_text_policies.training.options import OnPolicyConfig
 
@@ -227,4 +226,5 @@ def log_failures(where: str, played: Sequence[Episode]) -> None:
 def part_of_iteration(what: str, total: int) -> Any:
     """Return a progress bar for a part of an iteration. It counts to `total` and estimates the time that is left."""
     layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
-    return bar_class()(total=total, desc=what, leave=False, bar_format=layout, disable=not is_watched())
+    tqdm = import_extra("tqdm.auto", "bench").tqdm
+    return tqdm(total=total, desc=what, leave=False, bar_format=layout, disable=None)

@@ -1,4 +1,4 @@
-"""`gym-text compare`: rows and run folders on the same levels."""
+"""`gym-text compare`: rows on the same levels."""
 
 import gymnasium as gym
 import pytest
@@ -29,15 +29,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_rows_by_their_names_and_run_folders_give_the_same_comparison(folder):
+def test_rows_are_compared_on_the_levels_that_all_have_played(folder):
     (named,) = compare_policies(["gold (expert)", "learnt-*"], folder)
-    (read,) = compare_policies([folder / "expert", folder / "learnt"], "no such folder")
     assert named.runs == (1, 2) and named.levels == len(SEEDS) and named.left_out == 0
-    assert (named.figures, named.tests) == (read.figures, read.tests)
     (single,) = compare_policies(["gold (expert)", "learnt-1"], folder)
     (tests,) = single.tests
     assert tests["success"].alone == (0, len(SEEDS)) and tests["success"].p == 2 / 2 ** len(SEEDS)
-    assert tests["return"].difference == pytest.approx(-single.figures[0]["return"].value) and tests["return"].better < 0.05
+    assert tests["return"].difference == pytest.approx(-single.figures[0]["return"].value)
     low, high = tests["return"].interval
     assert low < tests["return"].difference < high < 0
     assert single.figures[0]["success"].low == pytest.approx(0.61, abs=0.005)  # Wilson's for 6 of 6
@@ -50,17 +48,15 @@ def test_the_first_is_what_several_others_are_compared_with(folder, capsys):
     assert "McNemar; 2 alone wins 0 levels, 1 alone 6" in text and "| 3 less 1 | success" in text
 
 
-def test_an_environment_with_more_training_runs_counts_no_more_than_another(folder, tmp_path):
+def test_an_environment_with_more_training_runs_counts_no_more_than_another(tmp_path):
     def longer():
         return gym.make("BabyAIText-v0", task="goto", fold="test", max_episode_steps=21)
 
     with make_env() as env, longer() as other:
-        play(tmp_path / "base" / "0", make_env, load_policy("random", env))
-        play(tmp_path / "base" / "1", longer, load_policy("random", other))
-        for run in range(3):
-            play(tmp_path / "learnt" / str(run), make_env, as_policy(lambda obs: 1, env, name=f"learnt-{run}"))
-        play(tmp_path / "learnt" / "3", longer, load_policy("gold", other))
-    few, many, both = compare_policies([tmp_path / "base", tmp_path / "learnt"])
+        learnt = [as_policy(lambda obs: 1, env, name=f"learnt-{run}") for run in range(3)]
+        play(tmp_path, make_env, load_policy("random", env), *learnt)
+        play(tmp_path, longer, load_policy("random", other), load_policy("gold", other))
+    few, many, both = compare_policies(["random", "*l*"], tmp_path)
     assert few.runs == (1, 3) and many.runs == (1, 1) and many.figures[1]["success"].value == 1
     for name in ("success", "return", "steps"):
         values = [one.figures[1][name].value for one in (few, many, both)]
@@ -72,24 +68,21 @@ def test_an_environment_with_more_training_runs_counts_no_more_than_another(fold
     assert middle.low <= middle.value <= middle.high and 0.3 < middle.value < 0.6  # half of the levels have a return of 0
 
 
-def test_a_wrong_name_is_answered_with_the_rows_and_a_folder_with_several_policies_with_the_way_to_name_one(run, folder):
+def test_a_wrong_name_is_answered_with_the_rows(folder):
     with pytest.raises(UsageError, match=r"Did you mean 'gold \(expert\)'"):
         compare_policies(["golf (expert)", "learnt-1"], folder)
-    with pytest.raises(UsageError, match=r"expected one policy in each run folder; got .*Name rows, with folder="):
-        compare_policies([run, folder / "expert"])
     with pytest.raises(UsageError, match="expected two or more"):
         compare_policies(["learnt-1"], folder)
 
 
-def test_returns_of_another_scale_are_in_no_common_mean(folder, tmp_path):
+def test_returns_of_another_scale_are_in_no_common_mean(tmp_path):
     def lander():
         return gym.make("LunarLanderLLM-v2", fold="test", max_episode_steps=9)
 
-    for number, make in enumerate((lander, make_env)):
+    for make in (lander, make_env):
         with make() as env:
-            play(tmp_path / "waits" / str(number), make, as_policy(lambda obs: 0, env, name="waits"))
-            play(tmp_path / "random" / str(number), make, load_policy("random", env))
-    first, second, both = compare_policies([tmp_path / "random", tmp_path / "waits"])
+            play(tmp_path, make, as_policy(lambda obs: 0, env, name="waits"), load_policy("random", env))
+    first, second, both = compare_policies(["random", "waits"], tmp_path)
     assert all("IQM of return" in one.figures[0] and "return" in one.tests[0] for one in (first, second))
     assert set(both.figures[1]) == {"success", "steps"} and both.levels == 12
     assert set(both.tests[0]) == {"success", "steps"} and "| return" not in both.to_text()

@@ -44,14 +44,14 @@ def test_every_state_is_a_frame_and_the_last_one_stays(episode, tmp_path):
     assert np.ptp(last[:, shown:]) > 100  # the panel says something
 
 
-def test_a_failing_game_leaves_the_earlier_file(tmp_path):
+def test_a_failing_game_leaves_the_earlier_file(episode, tmp_path):
     path = tmp_path / "a.gif"
     path.write_bytes(b"earlier")
 
-    def frames():
-        yield np.zeros((20, 30, 3), dtype=np.uint8)
-        raise RuntimeError("the game broke")
+    class Broken(gym.Wrapper):
+        def step(self, action):
+            raise RuntimeError("the game broke")
 
     with pytest.raises(RuntimeError, match="the game broke"):
-        gif.write_frames(path, frames(), [40, 40])
+        gif.write_gif(path, episode, lambda: Broken(make_env(render_mode="rgb_array")))
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]

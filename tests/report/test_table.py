@@ -10,7 +10,7 @@ from gym_text.wrappers import DescribeObservation
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.records import Episode
 from gym_text_policies.report.figures import Summary, how_asked, row
-from gym_text_policies.report.plots import MEASURES, means_of
+from gym_text_policies.report.plots import means_of
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.statistics import return_interval, t_interval, wilson_interval
 from gym_text_policies.report.table import fitted, markdown
@@ -108,7 +108,7 @@ def test_success_is_a_dash_where_nobody_says_what_it_is(says, make, monkeypatch)
     variant = Variant("CartPole-v1", "random", (Summary.of(Episode.from_json(episode.to_json())),), {})
     lines = markdown([variant.row]).splitlines()
     place = [cell.strip() for cell in lines[0].split("|")].index("success [95 %]")
-    shown = (lines[2].split("|")[place].strip(), bool(means_of([variant], MEASURES["success rate"])))
+    shown = (lines[2].split("|")[place].strip(), bool(means_of([variant], "won")))
     assert shown == (("0.00 [0.00, 0.79]", True) if spec is None else ("-", False))
 
 

@@ -11,7 +11,7 @@ def test_the_choice_balances_policies_and_outcomes(run):
     chance = next(variant for variant in variants if variant.policy == "random")
     outcomes = {episode.outcome for episode in chance.episodes}
     assert {episode.outcome for _, episode in choose([chance], len(outcomes))} == outcomes
-    assert len(choose(variants, 7)) == 7 and len(choose(variants)) == 30
+    assert len(choose(variants, 7)) == 7 and len(choose(variants, 200)) == 30
 
 
 def test_what_does_not_fit_is_left_out(run, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from gym_text.spec import TextSpec
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.records import Episode, Outcome
-from gym_text_policies.report.bootstrap import DRAWS, percentiles
+from gym_text_policies.report.statistics import DRAWS, percentiles
 from gym_text_policies.run.panel.reference import Reference, WorldReference
 from gym_text_policies.run.panel.worlds import Panel, Size
 from gym_text_policies.settings.from_file import build

@@ -9,13 +9,13 @@ from typing import Any
 
 from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.files.json_data import is_finite
+from gym_text_policies.policies.labels import player_within
 from gym_text_policies.policy import text_spec
 from gym_text_policies.run.panel.reference import Reference, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result
 from gym_text_policies.run.panel.score_table import terminal_table
 from gym_text_policies.run.panel.walks import walk
 from gym_text_policies.run.panel.worlds import Panel, the_panel
-from gym_text_policies.terminal.notebooks import player_within
 
 _SAME = 1e-6
 """Greatest difference of two scores, in points, and of two returns."""

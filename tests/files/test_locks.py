@@ -1,4 +1,4 @@
-"""Progress in a notebook, and what an interrupted kernel leaves."""
+"""What an interrupted kernel leaves: no locked folder."""
 
 import pytest
 

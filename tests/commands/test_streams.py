@@ -1,4 +1,4 @@
-"""Standard streams of a command: one that is closed, or that cannot show a letter, ends nothing."""
+"""Standard streams of a command: one that cannot show a letter ends nothing."""
 
 import logging
 import os
@@ -6,29 +6,20 @@ import subprocess
 import sys
 
 from gym_text_policies import cli
-from gym_text_policies.commands import completion
-from gym_text_policies.terminal.streams import ShownFormatter, shown
+from gym_text_policies.cli import ShownFormatter, shown
+from gym_text_policies.commands import envs
 
 BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
 BENCH += ("--episodes", "1", "--fold", "none")
 
 
-def command(folder, *words, closed="", **environment):
-    """Run a command in a shell that closes streams; return its exit status and what it wrote as bytes."""
+def command(folder, *words, **environment):
+    """Run a command; return its exit status and what it wrote as bytes."""
     path = os.pathsep.join(sys.path)
-    script = f'exec "$@" {closed}'
-    whole = ["sh", "-c", script, "sh", sys.executable, "-m", "gym_text_policies.cli", *words]
+    whole = [sys.executable, "-m", "gym_text_policies.cli", *words]
     settings = dict(os.environ, PYTHONPATH=path, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0") | environment
     done = subprocess.run(whole, cwd=folder, env=settings, capture_output=True, timeout=300, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
-
-
-def test_a_run_without_streams_is_kept_whole(tmp_path):
-    status, _, _ = command(tmp_path, *BENCH, "--folder", "run", closed="<&- >&- 2>&-")
-    assert status == 0
-    lines = (tmp_path / "run" / "episodes.jsonl").read_text("utf-8").splitlines()
-    assert len(lines) == 1 and lines[0].startswith('{"') and (tmp_path / "run" / "table.md").exists()
-    assert not (tmp_path / "run" / ".lock").read_bytes().count(b"episodes")  # no stream's text went into a file of the run
 
 
 def test_help_and_tables_are_shown_in_any_encoding(tmp_path):
@@ -48,8 +39,8 @@ def test_a_word_that_is_no_text_is_refused(tmp_path):
 def test_what_somebody_said_does_nothing_to_a_terminal(tmp_path, capsys, monkeypatch):
     said = "one\x1b]0;taken\x07 \x9b31m\rtwo\tthree\nfour"
     assert shown(said) == "one\ufffd]0;taken\ufffd \ufffd31m\ufffdtwo\tthree\nfour"
-    monkeypatch.setattr(completion, "run", lambda config: said)
-    assert cli.main(["completion", "bash"]) == 0
+    monkeypatch.setattr(envs, "run", lambda config: said)
+    assert cli.main(["envs"]) == 0
     assert "\x1b" not in capsys.readouterr().out
     assert cli.main(["bench", "--environments", "\x1b]0;taken\x07"]) == 2
     assert "\x1b" not in capsys.readouterr().err
