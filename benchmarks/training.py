@@ -158,18 +158,18 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
 def decisions_one_by_one(actor: Actor, level: list[Trajectory], advantages: list[np.ndarray], stride: int) -> int:
     """Do GRPO's step for one decision at a time: one pass, in which each candidate, after the prompt, is a separate row."""
     decisions = [
-        (one.prompts[place], list(one.candidates[place]), one.actions[place], one.probabilities[place], own[place])
+        (one.prompts[place], one.candidates[place], one.actions[place], own[place])
         for one, own in zip(level, advantages, strict=True)
         for place in range(one.episode.length)
     ][::stride]
     place, end = format_of(actor.tokenizer).answer_start(False), end_of_turn(actor.tokenizer)
-    for messages, candidates, action, probability, advantage in decisions:
+    for messages, candidates, action, advantage in decisions:
         prompt = prompt_tokens(actor.tokenizer, messages, place)
         answers = [[*text_tokens(actor.tokenizer, name), end] for name in candidates]
         rows = torch.tensor(padded([prompt + answer for answer in answers]))
         log_probs = actor.model(input_ids=rows).logits[:, len(prompt) - 1 : -1].log_softmax(-1)
         scores = torch.stack([log_probs[i, range(len(own)), own].sum() for i, own in enumerate(answers)])
-        ratio = (scores.log_softmax(0)[action] - float(np.log(probability))).exp()
+        ratio = (scores.log_softmax(0)[action] - float(np.log([*candidates.values()][action]))).exp()
         (-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)).backward()
     return len(decisions)
 

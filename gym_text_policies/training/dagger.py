@@ -23,7 +23,6 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.policies.config import settings_of
-from gym_text_policies.training.model.lora import training_device
 from gym_text_policies.training.model.saving import where_it_is
 from gym_text_policies.training.options import Dtype
 from gym_text_policies.training.sft import SFTConfig, sft
@@ -89,8 +88,6 @@ def dagger(config: DAggerConfig) -> Path:
     if settings_of(config.model).get("think"):
         prompting = dataclasses.replace(prompting, think=False)
     asked = {name: getattr(prompting, name) for name in ("mode", "think", "with_reward")} | {"seed": config.seed}
-    if (device := training_device()) != "auto":
-        asked["device"] = device
     adapter, data = config.model, config.data
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"

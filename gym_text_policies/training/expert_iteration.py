@@ -41,7 +41,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,10 +55,9 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, PolicyWrapper
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch
 from gym_text_policies.training.model.saving import Progress, where_it_is
 from gym_text_policies.training.options import OnPolicyConfig, Schedule
-from gym_text_policies.training.rollout_gap import AsPlayed, first_pass_gap, probabilities_of
+from gym_text_policies.training.rollout_gap import first_pass_gap
 from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
 
 if TYPE_CHECKING:
@@ -116,12 +115,8 @@ class ExpertIterationConfig(OnPolicyConfig):
 
 
 def train(config: ExpertIterationConfig) -> Path:
-    """Train, and return the folder of the adapter.
-
-    Raises:
-        UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
-    """
-    return loop.run(config, loop.make_actor, play_ahead, learn)
+    """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
+    return loop.run(config, play_ahead, learn)
 
 
 # ---------------------------------------------------------------- playing
@@ -180,32 +175,6 @@ def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
     return {name: number / sum(again.values()) for name, number in again.items()}
 
 
-def make_batch(
-    config: ExpertIterationConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
-) -> tuple[DecisionBatch, Tensor]:
-    """Return the decisions that have targets, and the target probability of each candidate, of shape (B, A).
-
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        trajectories: The episodes.
-        targets: For each episode the target probabilities of its decisions.
-    """
-    import torch
-
-    from gym_text_policies.training.model.sequences import number_decisions, stack_padded
-
-    learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
-    parts = number_decisions(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
-    of_candidates = [
-        torch.tensor([[target.get(name, 0.0) for name in candidates]])
-        for trajectory, of_steps in learnt
-        for candidates, target in zip(trajectory.candidates, of_steps, strict=True)
-        if target
-    ]
-    return DecisionBatch(parts, loop.reference_log_probs(config, actor, parts)), stack_padded(of_candidates, 0.0)
-
-
 def divergence_from_targets(targets: Tensor, decisions: list[int], log_probs: Tensor) -> dict[str, Tensor]:
     """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
 
@@ -226,6 +195,10 @@ def learn(
     config: ExpertIterationConfig, actor: Actor, optimizer: Optimizer, progress: Progress, trajectories: Sequence[Trajectory]
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. If no search has found anything, the model learns nothing."""
+    import torch
+
+    from gym_text_policies.training.model.sequences import stack_padded
+
     decisions = [step.decision for trajectory in trajectories for step in trajectory.episode.steps]
     voted = config.worlds is not None
     targets = [[targets_of(step.decision, voted=voted) for step in trajectory.episode.steps] for trajectory in trajectories]
@@ -237,36 +210,37 @@ def learn(
     }
     if not metrics["learnt"]:
         return metrics
-    batch, b_targets = make_batch(config, actor, trajectories, targets)
-    metrics |= first_pass_gap(config, actor, batch.conversations, *_priors(config, trajectories, targets))
+    batch = loop.make_batch(config, actor, trajectories, [[*map(bool, of_steps)] for of_steps in targets])
+    learnt = [
+        (step.decision, candidates, target)
+        for trajectory, of_steps in zip(trajectories, targets, strict=True)
+        for step, candidates, target in zip(trajectory.episode.steps, trajectory.candidates, of_steps, strict=True)
+        if target
+    ]
+    b_targets = stack_padded([torch.tensor([[target.get(name, 0.0) for name in names]]) for _, names, target in learnt], 0.0)
+    even = [[share_of_each(config, decision, candidates)] for decision, candidates, _ in learnt]
+    as_played = functools.partial(mixed, torch.tensor(even))
+    metrics |= first_pass_gap(config, actor, batch.conversations, batch.played, batch.actions, as_played)
     objective = functools.partial(divergence_from_targets, b_targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
-def _priors(
-    config: ExpertIterationConfig, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
-) -> tuple[Tensor, Tensor, AsPlayed]:
-    """Return, for each decision that is learnt, the candidates' prior and the action's index, and what makes learning's prior."""
-    import torch
+def share_of_each(config: ExpertIterationConfig, decision: Decision, candidates: Collection[str]) -> float:
+    """Return what each candidate's prior has of `uniform_share`. The priors of the candidates sum to 1."""
+    prior = decision.probabilities or dict.fromkeys(candidates, 1 / len(candidates))
+    return config.uniform_share / len(prior) / sum(prior[name] for name in candidates)
 
-    priors, even, actions = [], [], []
-    for trajectory, of_steps in zip(trajectories, targets, strict=True):
-        for step, candidates, action, target in zip(
-            trajectory.episode.steps, trajectory.candidates, trajectory.actions, of_steps, strict=True
-        ):
-            if target:
-                prior = step.decision.probabilities or candidates
-                total = sum(prior[name] for name in candidates)  # less than 1 where improbable actions are no candidates
-                priors.append({name: prior[name] / total for name in candidates})
-                even.append([config.uniform_share / len(prior) / total])  # what each candidate has of the uniform share
-                actions.append(action)
-    b_even = torch.tensor(even)  # (B, 1)
-    b_own = 1 - b_even * torch.tensor([[len(prior)] for prior in priors])  # (B, 1)
 
-    def as_played(decisions: list[int], log_probs: Tensor) -> Tensor:
-        return (b_own[decisions] * log_probs.exp() + b_even[decisions]).log()  # (b, A)
+def mixed(even: Tensor, decisions: list[int], log_probs: Tensor) -> Tensor:
+    """Return the logarithms of the priors that the search would make of learning's log-probabilities, of shape (b, A).
 
-    return probabilities_of(priors), torch.tensor(actions), as_played
+    Args:
+        even: What each candidate of a decision has of the uniform share; shape (B, 1).
+        decisions: Indices of the decisions in the batch, b numbers.
+        log_probs: Log-probabilities of the candidates, of shape (b, A).
+    """
+    even = even[decisions]
+    return ((1 - even * (log_probs > -math.inf).sum(1, keepdim=True)) * log_probs.exp() + even).log()
 
 
 def run(config: ExpertIterationConfig) -> str:

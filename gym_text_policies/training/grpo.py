@@ -38,7 +38,6 @@ number of candidates of a decision.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,14 +50,13 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
 from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.ppo import ActionBatch, clipped_objective, generalised_advantages
-from gym_text_policies.training.rollout_gap import first_pass_gap, probabilities_of
+from gym_text_policies.training.rollout_gap import first_pass_gap
 from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
-    from gym_text_policies.training.model.sequences import Conversation
 
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 """The ratio of new to old probability counts within 1 - CLIP_LOW and 1 + CLIP_HIGH (Yu et al. 2025, section 4.1)."""
@@ -92,12 +90,8 @@ class GRPOConfig(RewardConfig):
 
 
 def train(config: GRPOConfig) -> Path:
-    """Train, and return the folder of the adapter.
-
-    Raises:
-        UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
-    """
-    return loop.run(config, loop.make_actor, play_groups, learn)
+    """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
+    return loop.run(config, play_groups, learn)
 
 
 def play_groups(config: GRPOConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
@@ -120,9 +114,7 @@ def learn(
     if not mixed:
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
-    candidates = (candidates for trajectory in trajectories for candidates in trajectory.candidates)
-    played = probabilities_of(itertools.compress(candidates, np.concatenate(advantages)))
-    metrics |= first_pass_gap(config, actor, batch.conversations, played, batch.actions)
+    metrics |= first_pass_gap(config, actor, batch.conversations, batch.played, batch.actions)
     objective = functools.partial(clipped_objective, batch, CLIP_LOW, CLIP_HIGH)
     levels_per_step = config.episodes_per_step // config.group_size
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
@@ -172,36 +164,13 @@ def baseline_keys(trajectory: Trajectory) -> list[tuple[object, ...]]:
 def make_batch(
     config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]
 ) -> ActionBatch:
-    """Return the decisions whose advantage is not 0.
-
-    Episodes of one level share much of their text, and the model reads this text once in a pass. So a level is one part of the
-    batch.
-
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        trajectories: The episodes. Those of one level stand side by side, as `play` returns them.
-        advantages: For each episode the advantages of its decisions.
-    """
+    """Return the decisions whose advantage is not 0."""
     import torch
 
-    from gym_text_policies.training.model.sequences import number_decisions
-
-    levels: dict[tuple[str, int], list[Conversation]] = {}
-    for trajectory, of_steps in zip(trajectories, advantages, strict=True):
-        if of_steps.any():
-            levels.setdefault(trajectory.level, []).extend(trajectory.conversations(config, actor, (of_steps != 0).tolist()))
-    parts = number_decisions(levels.values())
-    flat = torch.from_numpy(np.concatenate(advantages))
-    mask = flat != 0
-    probabilities = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])[mask]
-    return ActionBatch(
-        parts=parts,
-        reference=loop.reference_log_probs(config, actor, parts),
-        actions=torch.tensor([action for trajectory in trajectories for action in trajectory.actions])[mask],
-        old_log_probs=probabilities.log(),
-        advantages=flat[mask].float(),
-    )
+    batch = loop.make_batch(config, actor, trajectories, [(of_steps != 0).tolist() for of_steps in advantages])
+    flat = np.concatenate(advantages)
+    drawn = batch.played.gather(1, batch.actions[:, None])[:, 0]
+    return ActionBatch(**vars(batch), old_log_probs=drawn.log(), advantages=torch.from_numpy(flat[flat != 0]).float())
 
 
 def run(config: GRPOConfig) -> str:

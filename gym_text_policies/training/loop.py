@@ -1,7 +1,7 @@
 """The loop of on-policy training: in each iteration the model plays episodes, and then learns from them.
 
 `run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.expert_iteration`)
-provides the functions that make the model and learn from the episodes. `update_policy` does the gradient steps of all.
+provides the functions that play the episodes and learn from them. `update_policy` does the gradient steps of all.
 
 Shapes: B is the number of decisions that an iteration learns from, b the number of decisions in one forward pass, A the greatest
 number of candidates of a decision.
@@ -9,6 +9,7 @@ number of candidates of a decision.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,6 @@ MAX_GRAD_NORM = 1.0
 """A longer gradient is scaled down to this norm."""
 
 C = TypeVar("C", bound=OnPolicyConfig)
-A = TypeVar("A", bound="Actor")
 
 
 # ---------------------------------------------------------------- the iteration
@@ -43,17 +43,17 @@ A = TypeVar("A", bound="Actor")
 
 def run(
     config: C,
-    make_actor: Callable[[C], tuple[A, Optimizer]],
-    play: Callable[[C, A, Progress], list[Trajectory]],
-    learn: Callable[[C, A, Optimizer, Progress, list[Trajectory]], dict[str, float]],
+    play: Callable[[C, Any, Progress], list[Trajectory]],
+    learn: Callable[[C, Any, Optimizer, Progress, list[Trajectory]], dict[str, float]],
+    critic_rate: float = 0.0,
 ) -> Path:
     """Play and learn, from the last checkpoint on, until all iterations are done; return the folder of the adapter.
 
     Args:
         config: Settings of the run.
-        make_actor: Returns the model and its optimiser.
         play: Plays the episodes of an iteration, and returns those to learn from.
         learn: Learns from these episodes, and returns metrics.
+        critic_rate: Learning rate of the critic; 0: there is none.
 
     Raises:
         UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
@@ -64,7 +64,7 @@ def run(
     config.check_prompting()
     with claim(config):
         torch.manual_seed(config.seed)
-        actor, optimizer = make_actor(config)
+        actor, optimizer = make_learner(config, critic_rate)
         rates = [group["lr"] for group in optimizer.param_groups]
         learner = config.learner(actor)
         record = prompt_record(learner)
@@ -104,19 +104,18 @@ def run(
         return save_result(config, actor, progress, record)
 
 
-def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:
-    """Return the model that a run begins with, and the optimiser of its adapter."""
+def make_learner(config: OnPolicyConfig, critic_rate: float) -> tuple[Any, Optimizer]:
+    """Return the model that a run begins with, with a critic if that has a learning rate, and the optimiser of both."""
     import torch
 
-    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
 
-    actor = Actor(config.model, **actor_options(config))
-    return actor, torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
-
-
-def actor_options(config: OnPolicyConfig) -> dict[str, Any]:
-    """Return the settings that `Actor` takes."""
-    return {name: getattr(config, name) for name in ("temperature", "dtype", "gradient_checkpointing")}
+    options = {name: getattr(config, name) for name in ("temperature", "dtype", "gradient_checkpointing")}
+    actor = (ActorCritic if critic_rate else Actor)(config.model, **options)
+    groups = [{"params": actor.parameters, "lr": config.learning_rate}]
+    if isinstance(actor, ActorCritic):
+        groups.append({"params": list(actor.value_head.parameters()), "lr": critic_rate})
+    return actor, torch.optim.AdamW(groups, weight_decay=0.0)
 
 
 def metrics_of_play(config: OnPolicyConfig, progress: Progress, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -141,7 +140,11 @@ class DecisionBatch:
     """Decisions to learn from. Tensors are on the CPU."""
 
     parts: list[list[Conversation]]
-    """The decisions in parts: those of one episode, or of one level. A minibatch has whole parts."""
+    """The decisions of each level. A minibatch has whole parts."""
+    played: Tensor  # (B, A)
+    """Probability of each candidate in play, padded with 0."""
+    actions: Tensor  # (B,)
+    """Index, among the candidates, of the action that was taken."""
     reference: Tensor | None  # (B, A)
     """Log-probability of each candidate by the model that training began with; -inf where a decision has fewer candidates. None if
     kl_weight is 0."""
@@ -152,17 +155,41 @@ class DecisionBatch:
         return [conversation for part in self.parts for conversation in part]
 
 
-def reference_log_probs(config: OnPolicyConfig, actor: Actor, parts: Iterable[Iterable[Conversation]]) -> Tensor | None:
-    """Return the candidates' log-probabilities by the model that training began with; see `DecisionBatch.reference`."""
+def make_batch(
+    config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory], is_learnt: Sequence[Sequence[bool]] = ()
+) -> DecisionBatch:
+    """Return the decisions of an iteration's episodes.
+
+    Args:
+        config: Settings of the run.
+        actor: The model.
+        trajectories: The episodes. Those of one level stand side by side, as `play` returns them: they share much of their text,
+            which the model reads once in a pass.
+        is_learnt: For each episode, which decisions to include. If empty, all decisions and last observations are included.
+    """
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, stack_padded
+    from gym_text_policies.training.model.sequences import number_decisions, passes, stack_padded
 
-    if not config.kl_weight:
-        return None
-    with torch.no_grad(), actor.reference():
-        groups = passes((conversation for part in parts for conversation in part), config.tokens_per_pass)
-        return stack_padded([actor.evaluate(group).log_probs for group in groups])
+    is_learnt = is_learnt or [[True] * len(trajectory.prompts) for trajectory in trajectories]
+    episodes = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, is_learnt, strict=True) if any(of_steps)]
+    parts = number_decisions(
+        [conversation for episode, of_steps in level for conversation in episode.conversations(config, actor, of_steps)]
+        for _, level in itertools.groupby(episodes, lambda pair: pair[0].level)
+    )
+    learnt = [
+        (candidates, action)
+        for episode, of_steps in episodes
+        for candidates, action, included in zip(episode.candidates, episode.actions, of_steps, strict=False)
+        if included
+    ]
+    reference = None
+    if config.kl_weight:
+        with torch.no_grad(), actor.reference():
+            groups = passes((conversation for part in parts for conversation in part), config.tokens_per_pass)
+            reference = stack_padded([actor.evaluate(group).log_probs for group in groups])
+    played = stack_padded([torch.tensor([list(candidates.values())]) for candidates, _ in learnt], fill=0.0)
+    return DecisionBatch(parts, played, torch.tensor([action for _, action in learnt]), reference)
 
 
 def decisions_of(conversations: Iterable[Conversation]) -> list[int]:

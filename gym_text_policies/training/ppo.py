@@ -54,7 +54,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.loop import DecisionBatch
 from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
 from gym_text_policies.training.options import RewardConfig
-from gym_text_policies.training.rollout_gap import gap_metrics, probabilities_of
+from gym_text_policies.training.rollout_gap import gap_metrics
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
@@ -96,26 +96,8 @@ class PPOConfig(RewardConfig):
 
 
 def train(config: PPOConfig) -> Path:
-    """Train, and return the folder of the adapter.
-
-    Raises:
-        UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
-    """
-    return loop.run(config, make_agent, play, learn)
-
-
-def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
-    """Return the actor and critic that a run begins with, and one optimiser for both."""
-    import torch
-
-    from gym_text_policies.training.model.actor_critic import ActorCritic
-
-    agent = ActorCritic(config.model, **loop.actor_options(config))
-    parameters = [
-        {"params": agent.parameters, "lr": config.learning_rate},
-        {"params": list(agent.value_head.parameters()), "lr": VALUE_LEARNING_RATE},
-    ]
-    return agent, torch.optim.AdamW(parameters, weight_decay=0.0)
+    """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
+    return loop.run(config, play, learn, critic_rate=VALUE_LEARNING_RATE)
 
 
 def learn(
@@ -129,12 +111,10 @@ def learn(
 class ActionBatch(DecisionBatch):
     """Decisions to learn from, with the advantages of the actions that were taken. Tensors are on the CPU."""
 
-    actions: Tensor  # (B,)
-    """Index, among the candidates, of the action that was taken."""
     old_log_probs: Tensor  # (B,)
-    """Its log-probability before learning."""
+    """Log-probability, before learning, of the action that was taken."""
     advantages: Tensor  # (B,)
-    """Its advantage."""
+    """Advantage of this action."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +135,15 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
     """Evaluate the played decisions with the model: log-probabilities, values, advantages and returns."""
     import torch
 
-    from gym_text_policies.training.model.sequences import number_decisions, passes, stack_padded
+    from gym_text_policies.training.model.sequences import passes, stack_padded
 
-    parts = number_decisions(trajectory.conversations(config, agent) for trajectory in trajectories)
+    batch = loop.make_batch(config, agent, trajectories)
     with torch.no_grad():
-        groups = passes((conversation for part in parts for conversation in part), config.tokens_per_pass)
-        evaluations = [agent.evaluate(group) for group in groups]
+        evaluations = [agent.evaluate(group) for group in passes(batch.conversations, config.tokens_per_pass)]
         hidden = torch.cat([evaluation.hidden for evaluation in evaluations])  # (B, H)
         values = agent.values(hidden)  # (B,)
         last_values = iter(agent.values(torch.cat([evaluation.last_hidden for evaluation in evaluations])).tolist())
     log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
-    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
-    played = probabilities_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
     b_advantages: list[float] = []
     b_returns: list[float] = []
     for trajectory in trajectories:
@@ -179,15 +156,13 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
         b_returns += returns
     normalised = torch.tensor(b_advantages)  # (B,)
     return PPOBatch(
-        parts=parts,
-        reference=loop.reference_log_probs(config, agent, parts),
-        actions=actions,
-        old_log_probs=log_probs.gather(1, actions[:, None])[:, 0],
+        **vars(batch),
+        old_log_probs=log_probs.gather(1, batch.actions[:, None])[:, 0],
         advantages=(normalised - normalised.mean()) / (normalised.std(correction=0) + 1e-6),
         hidden=hidden,
         values=values,
         returns=torch.tensor(b_returns),
-        rollout=gap_metrics(played, actions, log_probs),
+        rollout=gap_metrics(batch.played, batch.actions, log_probs),
     )
 
 

@@ -6,7 +6,7 @@ means that the model would learn from other prompts, or by other weights, than i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gym_text.errors import RunError
@@ -24,15 +24,6 @@ bfloat16 single gaps of up to 0.5 were seen; the divergence was at most 0.002 in
 
 AsPlayed = Callable[[list[int], "Tensor"], "Tensor"]
 """Makes of decisions' indices and the model's log-probabilities of the candidates, of shape (b, A), those with which it played."""
-
-
-def probabilities_of(candidates: Iterable[Mapping[str, float]]) -> Tensor:
-    """Return the probabilities of decisions' candidates, of shape (B, A), padded with 0."""
-    import torch
-
-    from gym_text_policies.training.model.sequences import stack_padded
-
-    return stack_padded([torch.tensor([list(of_decision.values())]) for of_decision in candidates], fill=0.0)
 
 
 def gap_metrics(played: Tensor, actions: Tensor, log_probs: Tensor) -> dict[str, float]:

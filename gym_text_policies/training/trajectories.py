@@ -91,12 +91,6 @@ class Trajectory:
         return [list(candidates).index(step.decision.action) for step, candidates in taken]
 
     @property
-    def probabilities(self) -> list[float]:
-        """Probability with which play drew each action that was taken."""
-        taken = zip(self.episode.steps, self.candidates, strict=True)
-        return [candidates[step.decision.action] for step, candidates in taken]
-
-    @property
     def rewards(self) -> list[float]:
         """Reward of each step."""
         return [step.reward for step in self.episode.steps]

@@ -1,6 +1,5 @@
 """Expert iteration: a model learns what its own search finds."""
 
-import functools
 import json
 import math
 
@@ -10,11 +9,10 @@ from training_data import plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.records import Decision, Episode
+from gym_text_policies.training import loop
 from gym_text_policies.training.expert_iteration import (
     ExpertIterationConfig,
-    divergence_from_targets,
     learn,
-    make_batch,
     play_ahead,
     targets_of,
     train,
@@ -59,14 +57,16 @@ def test_the_labels_are_those_of_the_search_whoever_plays(tiny_model, tmp_path, 
         assert Episode.from_json(json.loads(json.dumps(one.episode.to_json()))) == one.episode
 
 
-def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_targets(tiny_model, tmp_path):
+def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_targets(tiny_model, tmp_path, monkeypatch):
     config = settings(tiny_model, tmp_path, simulations=12, uniform_share=0.5)
     actor = Actor(tiny_model)
     trajectories = play_ahead(config, actor, Progress())
     targets = [[targets_of(step.decision) for step in one.episode.steps] for one in trajectories]
-    batch, of_candidates = make_batch(config, actor, trajectories, targets)
+    objectives = []
+    monkeypatch.setattr(loop, "update_policy", lambda *arguments: objectives.append(arguments[-2:]) or {})
     with_random_adapter(actor.model)
-    objective = functools.partial(divergence_from_targets, of_candidates)
+    learn(config, actor, torch.optim.AdamW(actor.parameters), Progress(), trajectories)
+    ((batch, objective),) = objectives
     with torch.no_grad():
         loss = pass_sums(actor, batch, batch.conversations, objective)["policy_loss"]
     expected, learnt = 0.0, 0
@@ -76,7 +76,7 @@ def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_target
             log_probs = dict(zip(candidates, torch.stack(scores).log_softmax(0).tolist(), strict=True))
             expected += sum(share * (math.log(share) - log_probs[name]) for name, share in target.items() if share)
             learnt += bool(target)
-    assert 0 < learnt == len(of_candidates)
+    assert 0 < learnt == len(batch.actions)
     assert float(loss) == pytest.approx(expected, rel=1e-3)
 
 

@@ -103,7 +103,7 @@ def test_decisions_that_teach_nothing_are_not_read(played):
     advantages = group_advantages(trajectories)
     batch = make_batch(config, actor, trajectories, advantages)
     taken = [
-        (one.actions[t], one.probabilities[t], own[t])
+        (one.actions[t], list(one.candidates[t].values())[one.actions[t]], own[t])
         for one, own in zip(trajectories, advantages, strict=True)
         for t in range(len(own))
         if own[t]

@@ -14,7 +14,6 @@ from gym_text_policies.training.expert_iteration import ExpertIterationConfig
 from gym_text_policies.training.grpo import GRPOConfig, train
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
-from gym_text_policies.training.model.sequences import number_decisions
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -63,8 +62,7 @@ def test_the_gradients_are_of_the_objective_and_of_the_weighted_kl(tiny_model, t
     actor = Actor(tiny_model)
     trajectories = play(config, actor, Progress())
     with_random_adapter(actor.model)
-    parts = number_decisions(one.conversations(config, actor) for one in trajectories)
-    batch = loop.DecisionBatch(parts, loop.reference_log_probs(config, actor, parts))
+    batch = loop.make_batch(config, actor, trajectories)
 
     def objective(rows, log_probs):
         return {"policy_loss": -log_probs[:, 1].sum()}

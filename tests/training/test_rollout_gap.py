@@ -10,6 +10,7 @@ from training_data import with_random_adapter
 
 from gym_text import UsageError
 from gym_text.errors import RunError
+from gym_text_policies.records import Decision
 from gym_text_policies.training import expert_iteration, grpo, ppo, rollout_gap
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
@@ -68,20 +69,15 @@ def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as
     learnt = expert_iteration.learn(run, actor, torch.optim.AdamW(actor.parameters), Progress(), played)
     assert (learnt["rollout_gap"] > 1e-4) == (run.uniform_share != 1), "other weights show, unless they do not lead the search"
 
-    trajectory = played[0]
-    decision = dataclasses.replace(trajectory.episode.steps[0].decision, action="right", probabilities=dict(PRIOR))
-    steps = (dataclasses.replace(trajectory.episode.steps[0], decision=decision),)
-    few = {name: PRIOR[name] / 0.75 for name in ("right", "stay")}
-    one = dataclasses.replace(trajectory, episode=dataclasses.replace(trajectory.episode, steps=steps), candidates=(few,))
-    half = dataclasses.replace(run, uniform_share=0.5)
-    prior, _, as_played = expert_iteration._priors(half, [one], [[{"right": 1.0}]])
-    model = {name: 2 * (value - 0.5 / 4) for name, value in PRIOR.items()}
-    log_probs = torch.tensor([[model["right"], model["stay"]]]) / (model["right"] + model["stay"])
-    assert torch.allclose(as_played([0], log_probs.log()).exp(), prior), "left and up are valid, but no candidates"
+    decision, few = Decision("right", probabilities=PRIOR), {name: PRIOR[name] / 0.75 for name in ("right", "stay")}
+    even = expert_iteration.share_of_each(dataclasses.replace(run, uniform_share=0.5), decision, few)
+    model = torch.tensor([[2 * (PRIOR[name] - 0.5 / 4) for name in few]])
+    found = expert_iteration.mixed(torch.tensor([[even]]), [0], (model / model.sum()).log()).exp()
+    assert torch.allclose(found, torch.tensor([list(few.values())])), "left and up are valid, but no candidates"
 
 
 def test_the_divergence_is_that_of_all_candidates_and_the_gap_that_of_the_action():
-    played = rollout_gap.probabilities_of([{"left": 0.5, "right": 0.5}, {"left": 0.2, "right": 0.3, "up": 0.5}])
+    played = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     learnt = torch.tensor([[0.25, 0.75, 0.0], [0.2, 0.3, 0.5]]).log()
     metrics = rollout_gap.gap_metrics(played, torch.tensor([0, 2]), learnt)
     assert metrics["rollout_gap"] == pytest.approx(math.log(2))

@@ -32,11 +32,6 @@ _WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2"
 directly, or the layers return more than one tensor."""
 
 
-def training_device() -> str:
-    """Return where models are trained: ``cpu`` if ``ACCELERATE_USE_CPU`` is set, else ``auto``, see `device_of`."""
-    return "cpu" if import_extra("accelerate.utils", "train").parse_flag_from_env("ACCELERATE_USE_CPU") else "auto"
-
-
 def load_base(name: str, *, dtype: str = "float32", chat_template: str = "") -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
@@ -50,7 +45,7 @@ def load_base(name: str, *, dtype: str = "float32", chat_template: str = "") -> 
     """
     from gym_text_policies.backends.local.exactness import packs
 
-    source = Source.of(name, dtype=dtype, device=training_device())
+    source = Source.of(name, dtype=dtype)
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
