@@ -24,8 +24,7 @@ from gym_text.folds import fold_seed
 from gym_text_policies.report.statistics import iqm
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, best
+from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Evaluator, best
 
 BUDGETS = (100, 400)
 PUBLISHED = (

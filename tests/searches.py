@@ -1,7 +1,7 @@
 """Short searches that several test files share."""
 
 from gym_text_policies.search import SearchConfig
-from gym_text_policies.search.evaluate import Evaluator
+from gym_text_policies.search.evaluations import Evaluator
 
 CAR = "MountainCarContinuous-v0"
 

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, import_extra
 from gym_text.experts import check_expert
 from gym_text_policies.policies.baselines import GoldPolicy
 from gym_text_policies.policy import text_spec
@@ -34,7 +34,7 @@ class FewShot:
     """The examples of a prompt: always the first demonstrations, so that the beginning of the prompt never changes.
 
     Args:
-        count: Number of examples in a prompt, 1 to 1000.
+        count: Number of examples in a prompt.
         demonstrations: The examples to choose from.
 
     Raises:
@@ -42,7 +42,7 @@ class FewShot:
     """
 
     def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
-        self._count = check_int("count", count, 1, 1000)
+        self._count = count
         self._demonstrations = tuple(demonstrations)
         if not self._demonstrations:
             raise UsageError("examples: expected at least one demonstration; got none. Is there an expert for this environment?")
@@ -102,10 +102,8 @@ def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
         won += [episode for episode in rollout(make_env, gold, range(start, start + count)) if episode.outcome == "won"]
         if len(won) >= count:
             break
-    return [example_of(episode) for episode in sorted(won, key=lambda episode: episode.seed)[:count]]
-
-
-def example_of(episode: Episode) -> Example:
-    """Return an episode as an example."""
-    goal = str(episode.steps[0].observation["goal"]) if episode.steps else ""
-    return Example(goal, tuple((str(step.observation["text"]), step.decision.action) for step in episode.steps))
+    examples = []
+    for episode in sorted(won, key=lambda episode: episode.seed)[:count]:
+        steps = tuple((str(step.observation["text"]), step.decision.action) for step in episode.steps)
+        examples.append(Example(str(episode.steps[0].observation["goal"]), steps))
+    return examples

@@ -18,7 +18,7 @@ from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import FewShot
 from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
-from gym_text_policies.policies.question import Question, Thinking
+from gym_text_policies.policies.question import Question
 from gym_text_policies.policies.seen_pictures import EXAMPLE, check_pictures, seen_picture
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import Prompt
@@ -29,6 +29,8 @@ _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
 """Most tokens of an answer that is only a short name."""
+_OF_REQUEST = ("think", "think_tokens", "top_p", "top_k", "min_p")
+"""Settings that are fields of a request."""
 
 
 class LLMPolicy(Policy):
@@ -38,23 +40,10 @@ class LLMPolicy(Policy):
         backend: The model.
         spec: What the environment tells its players.
         config: How the model is asked. Its model and the backend's options are not used here; missing settings are as in
-            `DEFAULTS`.
-
-            * `mode`: ``text``: the model answers in words, which are parsed. ``json``: it answers by a JSON object with the
-              strategy's fields, whose action can only be a valid one. ``choose``: it gives a probability for each valid action.
-              With a strategy that thinks, it first thinks in words, in a call of its own. ``tool``: it calls the function ``act``
-              with the name of an action. The prompts are those that TRL makes of `bridges.trl`: earlier actions are calls, and
-              what followed them are the tool's answers.
-            * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
-            * `think` and `history_thoughts`: see `Thinking`. A model's own thought is `Decision.reasoning`, apart from its answer.
-            * `pictures`: `wrap` puts on the wrapper that adds each step's picture, which stands in the last message.
-            * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
-              ``chat`` with the whole history), it continues that prompt's tokens and those that the model generated. This
-              needs `rollout`.
-            * `on_invalid`: what is played if an answer cannot be used; such an answer is counted in any case. ``random``: any valid
-              action. ``retry``: tell the model what was wrong and ask again, at most three times, then ``random``. ``play``: the
-              answer itself, so that the game responds to it (text games only). ``raise``: end the episode as an error. Or the name
-              of an action.
+            `DEFAULTS`. `wrap` puts on the wrappers for a history and for pictures. `own_words` needs `rollout` or `Agent`, which
+            know the model's answers, and `tokens` needs `rollout`. In mode ``choose`` with a strategy that thinks, the model first
+            thinks in words, in a call of its own. In mode ``tool`` the prompts are those that TRL makes of `bridges.trl`: earlier
+            actions are calls, and what followed them are the tool's answers.
         examples: The examples of a strategy that shows some.
         settings: Fields of `PolicyConfig` that replace those of `config`.
 
@@ -106,7 +95,19 @@ class LLMPolicy(Policy):
                 "probabilities=False: expected mode='choose' and temperature=0, which play the most probable action; got "
                 f"mode={self._mode!r}, temperature={self._temperature}."
             )
-        self._thinking = Thinking.of(given, self._prompt)
+        self._of_request = {name: given[name] for name in _OF_REQUEST if name in given}
+        self._history_thoughts: str = given.get("history_thoughts", "none")
+        self._is_told_to_think = given.get("think") not in (None, False)
+        if self._prompt.thinks and (self._is_told_to_think or self._history_thoughts != "none"):
+            name = "think" if self._is_told_to_think else "history_thoughts"
+            raise UsageError(
+                f"{name}: expected a strategy whose answer is an action alone, such as 'zero_shot', as the model thinks by itself; "
+                f"strategy {given['strategy']!r} asks it to think in words a second time."
+            )
+        if self._history_thoughts != "none" and self._history == 0:
+            raise UsageError(
+                f"history_thoughts={self._history_thoughts!r}: expected a history, in which earlier thoughts stand; got history=0."
+            )
         self._pictures = bool(given.get("pictures"))
         if self._pictures:
             check_pictures(given, backend)
@@ -132,7 +133,8 @@ class LLMPolicy(Policy):
             "temperature": self._temperature,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
             **({} if self._probabilities else {"probabilities": False}),
-            **self._thinking.config,
+            **self._of_request,
+            **({} if self._history_thoughts == "none" else {"history_thoughts": self._history_thoughts}),
             **({"pictures": True} if self._pictures else {}),
             "seed": self.seed,
         }
@@ -165,10 +167,11 @@ class LLMPolicy(Policy):
                 raise UsageError(f"obs: expected the key {key!r}; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
-        thoughts = self._thinking.kept(turn.thoughts)
+        kept = {"none": len(turn.thoughts), "last": len(turn.thoughts) - 1, "all": 0}[self._history_thoughts]
+        thoughts = [thought if step >= kept else None for step, thought in enumerate(turn.thoughts)]
         calls = self._mode == "tool"
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
-        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._thinking.history != "none")
+        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._history_thoughts != "none")
         question.picture = seen_picture(turn.obs["picture"]) if self._pictures else None
         if self._tokens and turn.last and turn.last.tokens and (turn.last.valid or not calls):  # another call stands in its place
             before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
@@ -199,7 +202,7 @@ class LLMPolicy(Policy):
         self, messages: Sequence[Message], names: tuple[str, ...], rng: np.random.Generator, episode: str = "", *, choose: bool
     ) -> Request:
         """Return a request with this policy's settings. If tokens are drawn, of words or of a thought, `rng` seeds the draws."""
-        drawn = self._temperature > 0 and (not choose or self._thinking.is_asked)
+        drawn = self._temperature > 0 and (not choose or self._is_told_to_think)
         if drawn and choose:
             (rng,) = rng.spawn(1)  # what is drawn for the thought does not change the draw of the action
         longest = 0 if choose else max(map(self._backend.count, names), default=0)
@@ -214,7 +217,7 @@ class LLMPolicy(Policy):
             temperature=self._temperature if drawn else 0.0,
             seed=int(rng.integers(2**31)) if drawn else None,
             episode=episode,
-            **self._thinking.request,
+            **self._of_request,
         )
 
     def _let_choose(self, questions: Sequence[Question]) -> None:

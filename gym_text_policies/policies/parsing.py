@@ -22,8 +22,6 @@ _SIGN_APART = re.compile(rf"(?:[-+±]\s+|[—―]|(?<!\d[eE])(?<=[\w)])[-+]|{_AP
 _SIGN_BEFORE = re.compile(rf"(?:[—―]|{_APART})$", re.IGNORECASE)
 _FARTHEST = 16
 """Most characters between the start of such a sign and its number."""
-_LONGEST = 1_000_000
-"""Most characters of an answer that is read. (The time of reading is proportional to the length.)"""
 _TOKEN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[^\w\s]")
 """A word, which may contain hyphens and apostrophes, or one sign. Spaces and underscores separate words."""
 _SAME = str.maketrans("−–‐‑‒﹣－⁻➖＋➕‘’“”", "---------++''\"\"")
@@ -68,7 +66,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     valid = spec.names(dict(obs)) if spec.lists_actions else ()
     if finish != "length" and answer in valid and answer.strip():
         return answer  # the usual case, in which no index of the names is needed
-    if len(answer) > _LONGEST or (behind := _behind_thought(answer, valid)) is None:
+    behind = _behind_thought(answer, valid)
+    if behind is None:
         return None
     answer = behind
     if not spec.lists_actions:
@@ -84,7 +83,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
 
 def names_several(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> bool:
     """Return whether an answer names more than one valid action, or more numbers than an action has."""
-    if not spec.lists_actions or len(answer) > _LONGEST:
+    if not spec.lists_actions:
         return False
     several = len(_names(spec.names(dict(obs))).matches(answer)) > 1
     return several or (spec.encoding == "box" and len(numbers_in(answer)) > spec.size)
@@ -100,7 +99,7 @@ def read_answer(
     fields = parse_fields(answer, finish=finish)
     if fields is not None:
         return parse_action(fields["action"], spec, obs), fields
-    damaged = len(answer) <= _LONGEST and _OBJECT.search(_behind_thought(answer) or "")
+    damaged = _OBJECT.search(_behind_thought(answer) or "")
     return None if damaged else parse_action(answer, spec, obs, finish=finish), None
 
 
@@ -114,7 +113,7 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
         answer: The model's words.
         finish: How the answer ended, see `Answer.finish`. An answer that was cut counts only if it is a complete object.
     """
-    if len(answer) > _LONGEST or finish in ("refusal", "content_filter"):
+    if finish in ("refusal", "content_filter"):
         return None
     answer = _behind_thought(answer) or ""
     if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
@@ -199,7 +198,8 @@ class _Names:
             last, names = self._longest(text, tokens, first)
             if last > covered:
                 covered = last
-                matches |= _verbatim(answer, tokens[first].start, tokens[last - 1].end, names)
+                exact = answer[tokens[first].start : tokens[last - 1].end]
+                matches |= {exact} if exact in names else set(names)  # of names with equal words, the one that stands there
                 if len(matches) > 1:
                     return matches
         return matches or self._without_brackets(text, tokens)
@@ -247,12 +247,6 @@ def _tokens(text: str) -> list[_Token]:
 def _words(text: str) -> str:
     """Return the words and signs of a text, with single spaces between them."""
     return " ".join(token.text for token in _tokens(text))
-
-
-def _verbatim(answer: str, start: int, end: int, names: list[str]) -> set[str]:
-    """Of names with equal words, return the one that the answer contains character by character; all of them if there is none."""
-    exact = answer[start:end]
-    return {exact} if exact in names else set(names)
 
 
 def _parted(text: str, edge: int, step: int) -> bool:

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,10 @@ class StableBaselinesPolicy(Policy):
 
     def _action(self, turn: Turn) -> str:
         obs = turn.obs
-        masks = {"action_masks": self._mask(obs)} if self._masks else {}
+        masks = {}
+        if self._masks:
+            count = int(self._model.action_space.n)
+            masks["action_masks"] = np.arange(count) < (len(obs["valid_actions"]) if self._actions.encoding == "index" else count)
         draws = contextlib.nullcontext() if self._deterministic else _drawing_from(turn.rng, self._model.action_space)
         with draws:
             action, _ = self._model.predict(self._encode(dict(obs)), deterministic=self._deterministic, **masks)
@@ -93,11 +96,6 @@ class StableBaselinesPolicy(Policy):
             return self._actions.decode(action, dict(obs))
         except InvalidActionError as error:
             raise PolicyError(f"The model chose no valid action: {error} MaskablePPO learns with a mask.") from error
-
-    def _mask(self, obs: Mapping[str, Any]) -> np.ndarray:
-        """Return which actions are valid, bool of shape (n,)."""
-        count = int(self._model.action_space.n)
-        return np.arange(count) < (len(obs["valid_actions"]) if self._actions.encoding == "index" else count)
 
 
 @contextlib.contextmanager

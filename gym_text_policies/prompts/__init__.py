@@ -176,8 +176,7 @@ class Prompt:
             raise UsageError(f"obs: expected the keys {sorted(spec.fields)}; missing: {lacking}. Use policy.wrap(env).")
         variables = {
             "spec": spec,
-            "obs": {key: obs[key] for key in spec.fields},
-            "names": spec.names(dict(obs)),
+            **self._fields(spec, obs),
             "examples": examples,
             "with_reward": self._with_reward,
             "before": None if before is None else self._fields(spec, before),

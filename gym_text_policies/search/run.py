@@ -13,8 +13,7 @@ from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.search.evaluate import Evaluator, summarise
-from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Found, best
+from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Evaluator, Found, best, summarise
 from gym_text_policies.search.model import ModelOptimiser
 from gym_text_policies.search.optimisers import CmaOptimiser, GpOptimiser, Optimiser, RandomOptimiser
 from gym_text_policies.search.search_config import SearchConfig

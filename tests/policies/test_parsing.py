@@ -66,11 +66,6 @@ def test_a_very_long_answer_means_what_a_short_one_of_its_kind_means(part):
     assert parse_fields(long) == parse_fields(short)
 
 
-def test_an_answer_of_ten_megabytes_is_not_read():
-    assert parse_action("turn left " * 10**6, BABYAI_SPEC, {}) is None
-    assert parse_fields('{"action": "turn left"}' * 10**6) is None
-
-
 def test_braces_in_an_answer_do_not_hide_the_object():
     assert parse_fields("{" * 300 + '{"action": "turn left"}') == {"action": "turn left"}
 

@@ -5,7 +5,7 @@ from searches import config
 
 from gym_text_policies.policies.parametric import Parameter
 from gym_text_policies.search import search
-from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
+from gym_text_policies.search.model import RejectedError, check_new, parse_parameters, reason_of
 
 PAIR = [Parameter("w_x", "", -6, 6), Parameter("w_y", "", -6, 6)]
 
