@@ -1,4 +1,4 @@
-"""Learning curves, read from the files of training and search.
+"""Learning curves, read from ``metrics.jsonl`` of training and ``evaluations.jsonl`` of search.
 
 Runs whose settings differ only in their seeds are one line, the mean, in a band from the lowest to the highest value.
 """
@@ -18,13 +18,8 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.files.safe_files import check_regular, is_regular
 
-_RECORD = "training.json"
-_LISTS = {_RECORD: "curve", "trainer_state.json": "log_history"}
-"""JSON file -> its key that has the records. The second file is written by Hugging Face's trainers."""
-_SEARCH = "evaluations.jsonl"
-CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
-"""Files with records, which map names to numbers. In a jsonl file each line is a record. If a run has several files, the first in
-this order is read."""
+_TRAINING, _SEARCH = "metrics.jsonl", "evaluations.jsonl"
+"""Files of a run: in each line a record, which maps names to numbers."""
 _POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch", "minutes")
 """Names of figures that can be the x axis. A run takes the first one that its records have."""
 _SEEDS = ("seed", "first_seed")
@@ -55,20 +50,15 @@ class Curve:
 
 
 def read_curves(root: Path) -> Iterator[Curve]:
-    """Yield the curves of the runs in a folder, which may be a run itself. One file of each run is read.
+    """Yield the curves of the runs in a folder, which may be a run itself.
 
     Raises:
         UsageError: If a file with such a name does not contain records.
     """
-    best: dict[Path, Path] = {}
-    for name in reversed(CURVE_FILES):
-        files = [path for path in root.rglob(name) if is_regular(path, root)]
-        for path in sorted(files, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
-            if not (name == _RECORD and _is_checkpoint(path.parent)):  # a checkpoint's record has no curve
-                best[_run(path)] = path
-    for run, path in sorted(best.items()):
+    paths = [path for name in (_TRAINING, _SEARCH) for path in root.rglob(name) if is_regular(path, root)]
+    for path in sorted(paths):
         records = _records(path)
-        yield from _curves(run, _with_best(records) if path.name == _SEARCH else records)
+        yield from _curves(path.parent, _with_best(records) if path.name == _SEARCH else records)
 
 
 def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -82,25 +72,12 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return curve
 
 
-def _run(path: Path) -> Path:
-    """Return the run folder of a file. The file may lie in a subfolder, that of a checkpoint or of the adapter."""
-    folder = path.parent
-    return folder.parent if folder.name == "adapter" or _is_checkpoint(folder) else folder
-
-
-def _is_checkpoint(folder: Path) -> bool:
-    return folder.name == "best" or folder.name.startswith("checkpoint-")
-
-
 def _records(path: Path) -> list[Mapping[str, Any]]:
     try:
         text = path.read_text("utf-8")
-        if path.suffix == ".json":
-            records = json.loads(text).get(_LISTS[path.name], [])
-        else:
-            whole = text[: text.rfind("\n") + 1]  # a running program may be writing the last line
-            records = [json.loads(line) for line in whole.splitlines() if line.strip()]
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        whole = text[: text.rfind("\n") + 1]  # a running program may be writing the last line
+        records = [json.loads(line) for line in whole.splitlines() if line.strip()]
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected records of a training run; it cannot be read: {error}.") from error
     return [record for record in records if isinstance(record, dict)]
 

@@ -58,12 +58,15 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
-    hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in way for way in asked) else set()
-    hidden |= set() if paid else {"cost, $"}
-    hidden |= set() if any(row["tokens_reasoning"] for row in rows) else {"share of thoughts", "thoughts cut"}
-    hidden |= set() if any(row["invalid_reasons"] for row in rows) else {"why invalid"}
-    hidden |= set() if any(row["looks_ahead"] for row in rows) else {"model calls", "simulator steps"}
-    columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
+    thought, ahead = (any(row[name] for row in rows) for name in ("tokens_reasoning", "looks_ahead"))
+    shown = {
+        "asked": len(asked) > 1 or any("expert_share" in way for way in asked),
+        "why invalid": any(row["invalid_reasons"] for row in rows),
+        **dict.fromkeys(("share of thoughts", "thoughts cut"), thought),
+        **dict.fromkeys(("model calls", "simulator steps"), ahead),
+        "cost, $": paid,
+    }
+    columns = {name: cell for name, cell in _COLUMNS.items() if shown.get(name, True)}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
     return [*lines, ("", "total", *[""] * (len(columns) - 3), number(paid, ".3g"))] if paid else lines
 
@@ -132,84 +135,57 @@ def interval(bounds: tuple[float, float] | None, form: str) -> str:
     return "" if bounds is None else f" [{number(bounds[0], form)}, {number(bounds[1], form)}]"
 
 
-WIDTH = 120
-"""Most characters of a line."""
-_REMOVED = "won / lost / truncated / error"
+_WIDTH = 120
+"""Most characters of a line in a terminal."""
 _MOST_TELLING = (
     *("policy", "success [95 %]", "return [95 %]", "episodes", "unusable answers", "cost, $", "model calls", "simulator steps"),
-    *("length", "s / decision", "asked", _REMOVED, "share of thoughts", "thoughts cut", "tokens out", "tokens in"),
+    *("length", "s / decision", "asked", "won / lost / truncated / error", "share of thoughts", "thoughts cut"),
+    *("tokens out", "tokens in"),
 )
-"""Columns, the most telling first. The first two are shown in any width."""
-_ALWAYS = 2
-_IN_WORDS = {"cut": "too long", "several actions": "> 1 action"}
-NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible."
-"""What is said below every table."""
+"""Columns, the most telling first. The first two are always shown."""
+_NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible."
 _UNUSABLE = "Unusable answers: share of the steps, and the most frequent reason."
-TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
+_TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
 """What is said in addition if that is the most frequent reason of a row."""
-_WIDE = "table.md has all columns."
 
 
-def fitted(rows: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
-    """Return rows as a table in Markdown that is at most `width` characters wide, if the names of the policies are not longer.
+def fitted(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table in Markdown that is at most 120 characters wide, if the names of the policies are not longer.
 
     The success comes first; notes stand below. Answers that could not be used have one column: their share of the steps, and the
     most frequent reason.
-
-    Args:
-        rows: The figures of the rows; see `row`.
-        width: Most characters of a line.
     """
     (_, *headings), *lines = table(rows)
-    cells = [dict(zip(headings, line[1:], strict=True)) for line in lines]
+    cells = [dict(zip(headings, line[1:], strict=True)) | {"unusable answers": ""} for line in lines]
     for cell, row in zip(cells, rows, strict=False):  # the last line may be the sum of the costs
-        cell["unusable answers"] = _unusable(row)
-        cell["return [95 %]"] = _return(row, rows)
-        cell["policy"] = f"  {cell['policy']}"
-    for cell in cells[len(rows) :]:
-        cell["unusable answers"] = ""
-    is_cut = any(next(iter(row.get("invalid_reasons", ())), "") == "cut" for row in rows)
+        cell |= {"policy": f"  {cell['policy']}", "return [95 %]": _return(row, rows), "unusable answers": _unusable(row)}
     environments = [row["environment"] for row in rows]
-    columns = _columns(cells, environments, width)
-    reasons = [_UNUSABLE, *[TOO_LONG] * is_cut] if "unusable answers" in columns else []
-    note = " ".join([NOTE, *reasons, _WIDE])
-    notes = [note, *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
-    shown = aligned(_grouped(cells, environments, columns))
-    return "\n\n".join([shown, *(textwrap.fill(note, width) for note in notes)])
-
-
-def _columns(cells: Sequence[Mapping[str, str]], environments: Sequence[str], width: int) -> list[str]:
-    """Return the headings that fit, in the order of `_MOST_TELLING`."""
-    chosen: list[str] = []
-    left = width - 1
+    columns: list[str] = []
+    left = _WIDTH - 1
     for name in _MOST_TELLING:
         texts = [name, *(cell[name] for cell in cells if name in cell), *(environments if name == "policy" else ())]
-        widest = max(map(len, texts))
-        shown = any(cell.get(name, "-") not in ("-", "", "0%") for cell in cells)
-        if len(chosen) < _ALWAYS or (shown and widest + 3 <= left):
-            chosen.append(name)
-            left -= widest + 3
-    return chosen
-
-
-def _grouped(cells: Sequence[Mapping[str, str]], environments: Sequence[str], columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the lines: the headings, and before the rows of an environment a line with its name."""
-    lines, before = [tuple(columns)], ""
-    for number_of_row, cell in enumerate(cells):
-        environment = environments[number_of_row] if number_of_row < len(environments) else before
-        if environment != before:
-            lines.append((environment, *[""] * (len(columns) - 1)))
-        lines.append(tuple(cell[name] for name in columns))
-        before = environment
-    return lines
+        width = max(map(len, texts)) + 3
+        if name in _MOST_TELLING[:2] or (width <= left and any(cell.get(name, "-") not in ("-", "", "0%") for cell in cells)):
+            columns.append(name)
+            left -= width
+    shown = [tuple(columns)]
+    for i, cell in enumerate(cells):
+        if i < len(rows) and environments[i] not in environments[:i]:
+            shown.append((environments[i], *[""] * (len(columns) - 1)))
+        shown.append(tuple(cell[name] for name in columns))
+    note = _NOTE
+    if "unusable answers" in columns:
+        note += f" {_UNUSABLE}" + f" {_TOO_LONG}" * any(next(iter(row["invalid_reasons"]), "") == "cut" for row in rows)
+    notes = [f"{note} table.md has all columns.", *more_notes([{**row, "invalid_reasons": {}} for row in rows])]
+    return "\n\n".join([aligned(shown), *(textwrap.fill(note, _WIDTH) for note in notes)])
 
 
 def _unusable(row: Mapping[str, Any]) -> str:
     """Return which share of the steps had an answer that could not be used, and the only or the most frequent reason."""
     if not row["invalid"]:
         return "-"
-    reason, *others = row.get("invalid_reasons", {}) or [""]
-    why = "mostly " * bool(others) + _IN_WORDS.get(reason, reason)
+    reason, *others = row["invalid_reasons"] or [""]
+    why = "mostly " * bool(others) + {"cut": "too long", "several actions": "> 1 action"}.get(reason, reason)
     return ": ".join(filter(None, (number(row["invalid"], ".0%"), why)))
 
 

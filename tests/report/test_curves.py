@@ -13,14 +13,8 @@ from gym_text_policies.report.plots import learning_curves
 
 
 def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
-    for name, file, data in (
-        ("sft", "adapter/training.json", {"curve": [{"step": n, "loss": 2 / n} for n in range(1, 1001)]}),
-        ("old", "checkpoint-50/trainer_state.json", {"log_history": [{"step": 1, "loss": 9.0}, {"step": 2, "loss": 8.0}]}),
-        ("old", "checkpoint-100/trainer_state.json", {"log_history": [{"step": 1, "loss": 7.0}, {"step": 2, "loss": 6.0}]}),
-    ):
-        path = tmp_path / name / file
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(data))
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "metrics.jsonl").write_text("".join(f'{{"step": {n}, "loss": {2 / n}}}\n' for n in range(1, 1001)))
     (tmp_path / "ppo").mkdir()
     (tmp_path / "ppo" / "metrics.jsonl").write_text('{"iteration": 1, "return": 0.5}\n{"iteration": 2, "return": 0.7}\n{"iter')
     (tmp_path / "search").mkdir()
@@ -28,12 +22,11 @@ def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
     (tmp_path / "search" / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     curves = {(curve.run, curve.name): curve for curve in read_curves(tmp_path)}
     assert set(curves) == {
-        *(("sft", "loss"), ("old", "loss"), ("ppo", "return")),
+        *(("sft", "loss"), ("ppo", "return")),
         *(("search", "return of the evaluation"), ("search", "best return so far")),
     }
     assert curves["search", "best return so far"].points == ((1.0, 1.0), (2.0, 3.0), (3.0, 3.0))
     assert len(curves["sft", "loss"].points) <= 400
-    assert curves["old", "loss"].points == ((1.0, 7.0), (2.0, 6.0))
     assert curves["ppo", "return"].over == "iteration"
     assert "Learning curves" in write_report([tmp_path], tmp_path / "r.html").read_text()
     shown = base64.b64decode(learning_curves([*curves.values()]).partition("base64,")[2]).decode()
@@ -61,6 +54,6 @@ def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
 
 
 def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):
-    (tmp_path / "training.json").write_text("[")
-    with pytest.raises(UsageError, match=r"training\.json: expected records"):
+    (tmp_path / "metrics.jsonl").write_text("[\n")
+    with pytest.raises(UsageError, match=r"metrics\.jsonl: expected records"):
         write_report([tmp_path], tmp_path / "r.html")
