@@ -120,12 +120,7 @@ class Backend(ABC):
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
-        """Return the backend of a provider's model; see `PROVIDERS`.
-
-        Args:
-            model: The part of the model's name behind the colon.
-            options: Values of the options that `option_names` lists.
-        """
+        """Return the backend of the part of a model's name behind the colon; see `PROVIDERS`."""
         return cls(model, **options)  # type: ignore[call-arg]
 
     @classmethod

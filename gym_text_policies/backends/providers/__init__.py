@@ -2,7 +2,7 @@
 
 A request goes down this list, and its answer comes back up:
 
-* `remote`: the base class: cache (`answer_cache`), limits on spending (`budget`), retries (`errors`), checks (`answer_checks`).
+* `remote`: the base class: cache (`answer_cache`), limits on spending (`budget`), retries (`connection`), checks (`answer_checks`).
 * `thought_limit`: room for the thoughts of models that think.
 * `openai`, `ollama`, `tensorzero`: the providers. `connection` is a server with OpenAI's protocol, `keys` says which key it gets.
 * `chat_messages`, `chat_answers`: a chat as it is sent, and how its answer is read.

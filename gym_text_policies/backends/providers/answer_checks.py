@@ -53,16 +53,17 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
         if not isinstance(value, str | None):
             raise TypeError(f"{name} has to be a text; got {str(value)[:60]!r} ({type(value).__name__})")
         (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
-    if answer.finish not in _FINISHES:
-        raise ValueError(f"an unknown value of finish: {answer.finish!r}")
-    for name in ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "turns_dropped"):
-        count(getattr(answer, name))
-    if answer.tokens_cached > answer.tokens_in:
-        raise ValueError(f"{answer.tokens_cached} tokens cached among {answer.tokens_in} that were read")
-    if answer.tokens_reasoning > answer.tokens_out:
-        raise ValueError(f"{answer.tokens_reasoning} tokens of a thought among {answer.tokens_out} that were generated")
-    if not (is_number(answer.cost) and answer.cost >= 0):
-        raise ValueError(f"a price of at least 0 is expected; got {answer.cost}")
+    read, cached, said, thought, _ = (
+        count(getattr(answer, name)) for name in ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "turns_dropped")
+    )
+    for is_right, error in (
+        (answer.finish in _FINISHES, f"an unknown value of finish: {answer.finish!r}"),
+        (cached <= read, f"{cached} tokens cached among {read} that were read"),
+        (thought <= said, f"{thought} tokens of a thought among {said} that were generated"),
+        (is_number(answer.cost) and answer.cost >= 0, f"a price of at least 0 is expected; got {answer.cost}"),
+    ):
+        if not is_right:
+            raise ValueError(error)
     _check_probabilities(answer, choices)
     for text, tokens in (answer.tokens or {}).items():
         numbers = all(type(number) is int for number in (*tokens.prompt, *tokens.said))

@@ -22,33 +22,12 @@ _PER_REQUEST = 128
 """Most tokens that a provider adds to a request."""
 
 
-@dataclass(frozen=True)
-class Prices:
-    """US dollars per million tokens of one model."""
-
-    input: float
-    cached: float
-    output: float
-    reasoning: float
-
-    def cost(self, answer: Answer) -> float:
-        """Return the price of an answer in US dollars."""
-        new = answer.tokens_in - answer.tokens_cached
-        said = answer.tokens_out - answer.tokens_reasoning
-        cost_in, cost_out = new * self.input + answer.tokens_cached * self.cached, said * self.output
-        return (cost_in + cost_out + answer.tokens_reasoning * self.reasoning) / 1e6
+Prices = Mapping[str, float]
+"""US dollars per million tokens of one model: ``input``, ``cached``, ``output`` and ``reasoning``."""
 
 
 def prices_of(model: str, table: Mapping[str, Mapping[str, float]] | None) -> Prices | None:
-    """Return a model's prices from a table; None where there is no table.
-
-    Args:
-        model: The model.
-        table: Model -> ``input``, ``output``, and where they differ ``cached`` (input) and ``reasoning`` (output).
-
-    Raises:
-        UsageError: If the model is not in the table, or its entry is not of this form.
-    """
+    """Return a model's prices from a table, see `RemoteOptions.prices`; None where there is no table."""
     if table is None:
         return None
     row = table.get(model) if isinstance(table, Mapping) else None
@@ -59,7 +38,14 @@ def prices_of(model: str, table: Mapping[str, Mapping[str, float]] | None) -> Pr
             f"prices: expected {{{model!r}: {{'input': …, 'output': …}}}} in US dollars per million tokens, and 'cached' and "
             f"'reasoning' where they differ; got {table!r}."
         )
-    return Prices(**{"cached": row["input"], "reasoning": row["output"], **row})
+    return {"cached": row["input"], "reasoning": row["output"], **row}
+
+
+def cost_of(answer: Answer, prices: Prices) -> float:
+    """Return the price of an answer in US dollars."""
+    cost_in = (answer.tokens_in - answer.tokens_cached) * prices["input"] + answer.tokens_cached * prices["cached"]
+    cost_out = (answer.tokens_out - answer.tokens_reasoning) * prices["output"]
+    return (cost_in + cost_out + answer.tokens_reasoning * prices["reasoning"]) / 1e6
 
 
 @dataclass(frozen=True)
@@ -112,12 +98,7 @@ class Budget:
         self._run = _RUN.get() or RunSpending()
 
     def reserve(self, request: Request, sent: Any, most: int) -> Spending:
-        """Return what is reserved for a call. If it could pass a limit, wait for the calls in flight.
-
-        Args:
-            request: The request.
-            sent: What is sent for it, as JSON data.
-            most: Most tokens that may be generated.
+        """Reserve what a request may spend, of which `sent` is sent as JSON, and `most` tokens may be generated; return that.
 
         Raises:
             BudgetError: If the call could pass a limit and no call is in flight.
@@ -126,7 +107,7 @@ class Budget:
         size += _PER_REQUEST + _PER_MESSAGE * len(request.messages) + _PER_CHOICE * len(request.choices or ())
         prices, cost = self._prices, 0.0
         if prices:  # whichever tokens are cached, or belong to a thought
-            cost = (size * max(prices.input, prices.cached) + most * max(prices.output, prices.reasoning)) / 1e6
+            cost = (size * max(prices["input"], prices["cached"]) + most * max(prices["output"], prices["reasoning"])) / 1e6
         bound = Spending(size + most, cost)
         with self._run.changed:
             while passed := self._passed(bound):

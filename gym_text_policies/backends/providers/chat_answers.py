@@ -9,8 +9,7 @@ from typing import Any
 
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.providers.answer_checks import count
-from gym_text_policies.backends.providers.connection import check_no_error
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError, check_no_error
 
 _ENDS = {
     **dict.fromkeys(("stop", "eos", "stop_sequence", "end_turn", "word", "tool_calls"), "stop"),
@@ -25,11 +24,7 @@ _THOUGHT_PARTS = ("thinking", "reasoning", "thought")
 
 
 def finish_of(reason: Any) -> str | None:
-    """Return how a text ended, as a value of `Answer.finish`; None if the server does not say, or uses an unknown name.
-
-    Raises:
-        CallError: If it ended in an error.
-    """
+    """Return how a text ended, as a value of `Answer.finish`; None if the server does not say, or uses an unknown name."""
     if reason in ("error", "abort"):
         raise CallError(f"the server ended the answer by {reason!r}", retry=True, billed=True)
     return _ENDS.get(reason) if isinstance(reason, str) else None
@@ -57,11 +52,7 @@ def read_chat(completion: Any) -> Answer:
 
 
 def text_of(content: Any) -> str:
-    """Return a message's content as text. If the content is a list of parts, their texts are joined.
-
-    Raises:
-        TypeError: If the content is neither a text nor such a list.
-    """
+    """Return a message's content as text. If the content is a list of parts, their texts are joined."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -70,11 +61,7 @@ def text_of(content: Any) -> str:
 
 
 def arguments_of(message: Mapping[str, Any]) -> str | None:
-    """Return the arguments of the call in a model's message, as JSON; None if there is no call, or more than one.
-
-    Raises:
-        LookupError, TypeError: If the calls have another form.
-    """
+    """Return the arguments of the call in a model's message, as JSON; None if there is no call, or more than one."""
     calls = message.get("tool_calls") or []
     if len(calls) != 1:
         return None
@@ -109,9 +96,6 @@ def _tokens_of(completion: Any) -> dict[str, Any]:
     """Return the numbers of tokens of a completion, named as in `Answer`; 0 for a missing number.
 
     Some servers leave the tokens of thoughts out of those generated. The total then contains more than the prompt and the answer.
-
-    Raises:
-        TypeError, ValueError: If one of them is not a number of tokens.
     """
     usage = completion.get("usage") or {}
     tokens_in, said, total = (count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))

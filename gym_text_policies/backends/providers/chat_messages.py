@@ -28,12 +28,7 @@ def with_field(messages: Sequence[Message], field: str | None) -> list[dict[str,
 
 
 def tools_of(request: Request, **more: Any) -> list[dict[str, Any]]:
-    """Return the tool of a request, whose argument can only be what is valid now, as a server takes it.
-
-    Args:
-        request: A request with a tool.
-        more: More fields of the function.
-    """
+    """Return the tool of a request, whose argument can only be what is valid now; `more` are more fields of the function."""
     tool = request.tool or {}
     parameters = dict(request.schema or tool["parameters"])
     function = {"name": tool["name"], "description": tool["description"], "parameters": parameters, **more}
@@ -41,13 +36,10 @@ def tools_of(request: Request, **more: Any) -> list[dict[str, Any]]:
 
 
 def with_calls(messages: Sequence[Mapping[str, str]], request: Request, *, numbered: bool) -> list[dict[str, Any]]:
-    """Return a chat in which the model's earlier calls stand as a server takes them.
+    """Return a chat in which the model's earlier calls of the request's tool stand as a server takes them.
 
-    Args:
-        messages: The chat.
-        request: The request, with the tool.
-        numbered: As OpenAI: each call has a number, by which its result names it, and its arguments are a text. Else, as Ollama,
-            the arguments are an object, and a result names the tool.
+    With `numbered`, as OpenAI: each call has a number, by which its result names it, and its arguments are a text. Else, as Ollama:
+    the arguments are an object, and a result names the tool.
     """
     name, calls, sent = (request.tool or {}).get("name", ""), 0, []
     for message in messages:
@@ -63,28 +55,25 @@ def with_calls(messages: Sequence[Mapping[str, str]], request: Request, *, numbe
     return sent
 
 
-def with_picture_part(messages: Sequence[Mapping[str, Any]], picture: bytes | None, detail: Detail | None) -> list[dict[str, Any]]:
-    """Return a chat whose last message has the picture, as OpenAI's protocol has it: as a list of parts."""
-    if picture is None:
-        return [*map(dict, messages)]
-    url = {"url": f"data:image/png;base64,{base64.b64encode(picture).decode('ascii')}", **({"detail": detail} if detail else {})}
-    *before, last = _ending_with_user(messages)
-    text = [{"type": "text", "text": last["content"]}] if last["content"] else []
-    return [*before, last | {"content": [*text, {"type": "image_url", "image_url": url}]}]
-
-
-def with_images(messages: Sequence[Mapping[str, Any]], picture: bytes | None) -> list[dict[str, Any]]:
-    """Return a chat whose last message has the picture, as Ollama's client takes it."""
-    if picture is None:
-        return [*map(dict, messages)]
-    *before, last = _ending_with_user(messages)
-    return [*before, last | {"images": [picture]}]
-
-
-def _ending_with_user(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a chat whose last message is the user's: a tool's result can have no picture."""
+def with_picture(
+    messages: Sequence[Mapping[str, Any]], picture: bytes | None, detail: Detail | None = None, *, part: bool
+) -> list[dict[str, Any]]:
+    """Return a chat whose last message, the user's, has the picture: as a `part` of its content for OpenAI, else as for Ollama."""
     chat = [*map(dict, messages)]
-    return chat if chat[-1]["role"] == "user" else [*chat, {"role": "user", "content": ""}]
+    if picture is None:
+        return chat
+    if chat[-1]["role"] != "user":  # a tool's result can have no picture
+        chat.append({"role": "user", "content": ""})
+    if part:
+        url = {
+            "url": f"data:image/png;base64,{base64.b64encode(picture).decode('ascii')}",
+            **({"detail": detail} if detail else {}),
+        }
+        text = [{"type": "text", "text": chat[-1]["content"]}] if chat[-1]["content"] else []
+        chat[-1]["content"] = [*text, {"type": "image_url", "image_url": url}]
+    else:
+        chat[-1]["images"] = [picture]
+    return chat
 
 
 def picture_tokens(picture: bytes | None) -> int:

@@ -15,8 +15,7 @@ from gym_text_policies.backends.local.thinking import PromptAndThought, Thought,
 from gym_text_policies.backends.local.tokens import end_of_turn as end_of_turn_of
 from gym_text_policies.backends.local.tokens import fitting_tokens, stops, template_tokens, text_tokens
 from gym_text_policies.backends.providers.answer_checks import is_log_prob
-from gym_text_policies.backends.providers.connection import Connection
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError, Connection
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
 from gym_text_policies.backends.providers.token_server import Generated, TokenServer
 from gym_text_policies.backends.providers.vllm import VLLM
@@ -75,20 +74,20 @@ class ExactScores:
         """Return the probabilities of a request's choices: the softmax of their scores, behind the thought if the model thinks."""
         choices = request.choices or ()
         asked = self._with_thought(request, choices)
-        scores = self._server.score(asked.prompt, asked.candidates)
-        if invalid := [value for row in scores.log_probs for value in row if not is_log_prob(value)]:
+        log_probs, computed = self._server.score(asked.prompt, asked.candidates)
+        if invalid := [value for row in log_probs for value in row if not is_log_prob(value)]:
             raise CallError(
                 f"expected log-probabilities, finite and none above 0; got {invalid[0]:g}. Start {self._server.name} without an "
                 "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
             )
-        sums = [sum(row) for row in scores.log_probs]
-        found = zip(choices, zip(asked.candidates, scores.log_probs, strict=True), strict=True)
+        sums = [sum(row) for row in log_probs]
+        found = zip(choices, zip(asked.candidates, log_probs, strict=True), strict=True)
         tokens_in = sum(map(len, asked.candidates))
         return asked.said(
             probabilities=softmax(choices, sums),
             probability_kind="likelihood",
             tokens_in=tokens_in,
-            tokens_cached=asked.cached(scores.computed, tokens_in),
+            tokens_cached=asked.cached(computed, tokens_in),
             tokens_out=0,
             tokens=asked.tokens(dict(found)) if request.tokens else None,
         )
@@ -195,12 +194,7 @@ class ExactScores:
 
 
 def token_server(server: Connection, tokenizer: str | None) -> TokenServer | None:
-    """Ask a server for its list of models, which tells its kind. Return None if it is none of `TOKEN_SERVERS`.
-
-    Args:
-        server: The server.
-        tokenizer: Name of the model's tokenizer, if the user gave one.
-    """
+    """Ask a server for its list of models, which tells its kind. Return None if it is none of `TOKEN_SERVERS`."""
     try:
         answer = server.get("/v1/models")
     except Exception as error:

@@ -80,11 +80,10 @@ def without_foreign_keys(settings: Mapping[str, Node]) -> Mapping[str, Node]:
         return settings
     usual = os.environ.get(provider.address_variable) or provider.address
     given = (address.plain() if address is not None else None) or usual
-    foreign = [url for url in (given if isinstance(given, list) else [given]) if not _belongs(str(variable), url, provider)]
-    if not foreign:
+    if _belongs(str(variable), given, provider):
         return settings
     if os.environ.get(str(variable)):
-        host = re.sub(r"^\w+://|[/?#].*$", "", str(foreign[0])) or "this server"
+        host = re.sub(r"^\w+://|[/?#].*$", "", str(given)) or "this server"
         _logger.warning(
             "%sno key is sent to %s, because only a file says so, and the key in %s is not known to be for it; to send one, give "
             "base_url and key_variable by --set or --options.",

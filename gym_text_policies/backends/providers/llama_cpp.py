@@ -11,11 +11,10 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.chat_format import MARKER
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError
 from gym_text_policies.backends.providers.token_server import (
     Candidates,
     Generated,
-    Scores,
     TokenServer,
     along,
     draw_settings,
@@ -67,13 +66,13 @@ class LlamaCpp(TokenServer):
         text = self._server.post("/apply-template", body)["prompt"]
         return list(self._server.post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"])
 
-    def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
+    def score(self, prompt: Sequence[int], candidates: Candidates) -> tuple[list[list[float]], int | None]:
         """Ask for the tokens behind each beginning of the candidates, one beginning after the other."""
         found, computed = {}, 0
         for beginning, wanted in sorted(next_tokens(candidates).items()):
             found[beginning], read = self._log_probs([*prompt, *beginning], wanted)
             computed += read
-        return Scores(along(candidates, found), computed)
+        return along(candidates, found), computed
 
     def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
         """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature and the limits."""

@@ -12,9 +12,8 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import arguments_of, finish_of, with_thought
-from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls, with_field, with_images
-from gym_text_policies.backends.providers.connection import check_no_error
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.chat_messages import tools_of, with_calls, with_field, with_picture
+from gym_text_policies.backends.providers.connection import CallError, check_no_error
 from gym_text_policies.backends.providers.keys import client_key
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.typed_decisions import normalised, systemone_fields
@@ -72,15 +71,14 @@ class OllamaBackend(RemoteBackend):
         return super().config | ({"num_ctx": self._num_ctx} if self._num_ctx else {})
 
     def _ask(self, request: Request) -> Answer:
-        return self._chat(request) if request.choices is None else self._systemone(request)
-
-    def _chat(self, request: Request) -> Answer:
+        if request.choices is not None:
+            return self._systemone(request)
         names = ("temperature", "top_p", "top_k", "min_p", "seed")
         options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)
         response = self._client.chat(
             self.model,
-            with_images(messages, request.picture),
+            with_picture(messages, request.picture, part=False),
             tools=None if request.tool is None else tools_of(request),
             think=request.think,
             format=None if request.schema is None or request.tool is not None else dict(request.schema),
@@ -106,15 +104,15 @@ class OllamaBackend(RemoteBackend):
             grown = len(before) < len(request.messages) and before == request.messages[: len(before)]
             cut = grown and tokens_in < read
             self._chats[request.episode] = request.messages, max(tokens_in, read) if grown else tokens_in
-            while len(self._chats) > _REMEMBERED:
+            if len(self._chats) > _REMEMBERED:
                 self._chats.popitem(last=False)
-            warn, self._warned = cut and not self._warned, self._warned or cut
-        if warn:
-            _logger.warning(
-                "ollama:%s: %d tokens were read of a chat of which %d were read before it grew: its oldest turns are left out. Set "
-                "num_ctx, or show less history.",
-                *(self.model, tokens_in, read),
-            )
+            if cut and not self._warned:
+                self._warned = True
+                _logger.warning(
+                    "ollama:%s: %d tokens were read of a chat of which %d were read before it grew: its oldest turns are left out. "
+                    "Set num_ctx, or show less history.",
+                    *(self.model, tokens_in, read),
+                )
         return cut
 
     def _systemone(self, request: Request) -> Answer:

@@ -20,10 +20,9 @@ from gym_text_policies.backends.providers.chat_messages import (
     tools_of,
     with_calls,
     with_field,
-    with_picture_part,
+    with_picture,
 )
-from gym_text_policies.backends.providers.connection import Connection
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError, Connection
 from gym_text_policies.backends.providers.exact_scores import ExactScores, token_server
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.options import check_fields, check_name
@@ -200,7 +199,7 @@ class OpenAIBackend(RemoteBackend):
         messages = with_calls(with_field(request.messages, "reasoning_content" if self._url else None), request, numbered=True)
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": with_picture_part(messages, request.picture, self._detail),
+            "messages": with_picture(messages, request.picture, self._detail, part=True),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._url else "max_completion_tokens": request.most_tokens,
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},

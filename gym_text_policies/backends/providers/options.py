@@ -40,10 +40,9 @@ class RemoteOptions:
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)
-        for name in ("timeout", "max_cost", "max_total_tokens"):
+        for name, most in {"timeout": _LONGEST, "max_cost": math.inf, "max_total_tokens": math.inf}.items():
             value = getattr(self, name)
-            most = _LONGEST if name == "timeout" else math.inf
-            if not (name != "timeout" and value is None) and not (is_number(value) and 0 < value <= most):
+            if (value is not None or name == "timeout") and not (is_number(value) and 0 < value <= most):
                 raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
         for name in ("cache", "server"):
             check_name(name, getattr(self, name))

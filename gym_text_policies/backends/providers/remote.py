@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
@@ -16,9 +17,8 @@ from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_cache import AnswerCache, request_key
 from gym_text_policies.backends.providers.answer_checks import check_answer
-from gym_text_policies.backends.providers.budget import Budget, Spending, prices_of
-from gym_text_policies.backends.providers.connection import check_url
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.budget import Budget, Spending, cost_of, prices_of
+from gym_text_policies.backends.providers.connection import CallError, check_url
 from gym_text_policies.backends.providers.keys import key_of
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit, check_thought
@@ -163,9 +163,10 @@ class RemoteBackend(Backend):
             self._check_choices(request)
             if len(request.choices) == 1:
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
+        ask = partial(self._thoughts.answer if request.choices is None else self._call, request)
         if self._cache is None or (request.temperature > 0 and request.seed is None):
-            return self._ask_whole(request)
-        return self._cache.get(request_key(self.config, request), lambda: self._ask_whole(request))
+            return ask()
+        return self._cache.get(request_key(self.config, request), ask)
 
     def _check_choices(self, request: Request) -> None:
         count = len(request.choices or ())
@@ -179,10 +180,6 @@ class RemoteBackend(Backend):
     def _hint(self, request: Request, error: CallError) -> str:
         """Return what the user can do if the server refuses a request."""
         return "" if request.choices is None else " Mode 'json' asks for no typed decision."
-
-    def _ask_whole(self, request: Request) -> Answer:
-        """Return the answer to a request, which is sent again where the model's thought left no room for an answer."""
-        return self._thoughts.answer(request) if request.choices is None else self._call(request)
 
     def _call(self, request: Request, *, once: bool = False) -> Answer:
         """Send a request with retries, or only once, within the budget."""
@@ -204,7 +201,7 @@ class RemoteBackend(Backend):
                 answer = thought_apart(self._ask(request))
                 answer = self._without_keys(check_answer(answer, request.choices))
             if self._prices:
-                answer = replace(answer, cost=self._prices.cost(answer))
+                answer = replace(answer, cost=cost_of(answer, self._prices))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound
         except CallError as error:
             spent = bound if error.billed else spent

@@ -13,7 +13,7 @@ from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of, with_thought
 from gym_text_policies.backends.providers.chat_messages import effort_of, refuse_settings, with_field
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError
 from gym_text_policies.backends.providers.keys import client_key
 from gym_text_policies.backends.providers.options import check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
@@ -87,8 +87,7 @@ class TensorZeroBackend(RemoteBackend):
             UsageError: If the episode's record has no TensorZero id.
             PolicyError: If the gateway refuses the feedback, as a gateway without observability does.
         """
-        references = [step.decision.reference for step in episode.steps]
-        name = next((name for name in references if name), None)
+        name = next((step.decision.reference for step in episode.steps if step.decision.reference), None)
         if name is None:
             raise UsageError("feedback: expected an episode that this backend played; got one without a TensorZero episode id.")
         for metric, value in (("episode_return", episode.total_reward), ("progression", episode.steps[-1].score)):

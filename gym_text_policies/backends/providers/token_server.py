@@ -29,16 +29,6 @@ _CHECKED: tuple[Message, ...] = ({"role": "user", "content": "You see a red ball
 
 
 @dataclass(frozen=True)
-class Scores:
-    """Log-probabilities of candidates behind a prompt."""
-
-    log_probs: list[list[float]]
-    """The log-probability of each token of each candidate, in nats."""
-    computed: int | None
-    """Number of tokens that the server computed; None if it does not say."""
-
-
-@dataclass(frozen=True)
 class Generated:
     """A text that a server has generated behind a prompt."""
 
@@ -99,8 +89,11 @@ class TokenServer(ABC):
         """Return the server's tokens of a chat, with template arguments, up to where an answer begins."""
 
     @abstractmethod
-    def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
-        """Return the log-probabilities of candidates behind a prompt."""
+    def score(self, prompt: Sequence[int], candidates: Candidates) -> tuple[list[list[float]], int | None]:
+        """Return the log-probability of each token of each candidate behind a prompt, in nats.
+
+        And the number of tokens that the server computed; None if it does not say.
+        """
 
     @abstractmethod
     def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
@@ -145,16 +138,12 @@ class TokenServer(ABC):
 
 
 def load_tokenizer(name: str, why: str, template: str | None = None) -> Any:
-    """Return a tokenizer of transformers.
+    """Return a tokenizer of transformers: ``hf:OWNER/NAME``, ``OWNER/NAME``, a folder, a GGUF file, or ``smollm2``.
 
     Args:
-        name: ``hf:OWNER/NAME`` or ``OWNER/NAME`` on the Hugging Face hub, a folder, a GGUF file, or ``smollm2``.
-        why: The beginning of the error if it cannot be loaded.
+        name: Its name.
+        why: The beginning of the error if there is no such tokenizer, or it has no chat template.
         template: A chat template in place of the tokenizer's.
-
-    Raises:
-        UsageError: If there is no such tokenizer, or it has no chat template.
-        MissingDependencyError: If transformers is not installed.
     """
     transformers = import_extra("transformers", "local")
     if name == "smollm2":

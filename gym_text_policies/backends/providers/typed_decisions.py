@@ -12,8 +12,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_messages import with_field
-from gym_text_policies.backends.providers.connection import Connection
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError, Connection
 
 
 def decision(server: Connection, request: Request) -> Answer:
@@ -54,11 +53,7 @@ def systemone_fields(request: Request) -> dict[str, Any]:
 
 
 def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
-    """Return a provider's probabilities of the choices, rescaled to sum to 1.
-
-    Raises:
-        KeyError, TypeError, ValueError: If a choice is missing, or the values are not probabilities.
-    """
+    """Return a provider's probabilities of the choices, rescaled to sum to 1."""
     values = [float(probabilities[choice]) for choice in choices]
     total = sum(values)
     if min(values) < 0 or not 0.9 < total < 1.1:  # also true if the sum is not a number

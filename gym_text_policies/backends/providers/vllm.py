@@ -8,11 +8,10 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.providers.chat_answers import finish_of
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError
 from gym_text_policies.backends.providers.token_server import (
     Candidates,
     Generated,
-    Scores,
     TokenServer,
     along,
     draw_settings,
@@ -49,7 +48,7 @@ class VLLM(TokenServer):
         body |= {"chat_template_kwargs": dict(arguments)} if arguments else {}
         return list(self._server.post("/tokenize", body)["tokens"])
 
-    def score(self, prompt: Sequence[int], candidates: Candidates) -> Scores:
+    def score(self, prompt: Sequence[int], candidates: Candidates) -> tuple[list[list[float]], int | None]:
         """Ask for the tokens behind all beginnings at once; more than 128 different tokens take several requests."""
         following = next_tokens(candidates)
         wanted = list(dict.fromkeys(token for tokens in following.values() for token in tokens))
@@ -74,7 +73,7 @@ class VLLM(TokenServer):
                         "expected the log-probabilities of logprob_token_ids, which vLLM 0.32 gives; this server does not"
                     )
                 found[beginning] |= {token: float(rows[f"token_id:{token}"]) for token in part}
-        return Scores(along(candidates, found), None)
+        return along(candidates, found), None
 
     def generate(self, prompt: Sequence[int], request: Request, stop: str = "") -> Generated:
         """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.

@@ -16,7 +16,7 @@ from gym_text_policies import PolicyError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.connection import CallError
 from gym_text_policies.backends.providers.vllm import VLLM
 
 pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
@@ -138,8 +138,8 @@ class Recorded:
 
 def test_vllm_is_asked_for_at_most_128_tokens_at_once_and_only_where_they_may_follow():
     server, candidates = Recorded(), [[token, token + 500, 2] for token in range(300)]
-    scores = VLLM(server, {}, None).score([7] * 5, candidates)
-    assert scores.log_probs == [[-(5000.0 + t), -(6500.0 + t), -7002.0] for t in range(300)]
+    log_probs, _ = VLLM(server, {}, None).score([7] * 5, candidates)
+    assert log_probs == [[-(5000.0 + t), -(6500.0 + t), -7002.0] for t in range(300)]
     assert sum(size for size, _ in server.sizes) == 3 + 600 and max(tokens for _, tokens in server.sizes) == 128
 
 
