@@ -7,10 +7,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from gym_text_policies.backends.chat_format import Think
+from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
 from gym_text_policies.records import Message, Tokens
+
+THINKING = ("think", "think_tokens")
+"""The settings of a request, and of a policy, that say how the model thinks before it answers."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Request:
     ``description`` and ``parameters`` (a JSON schema). It is equal at each step; `schema` says what can be given now."""
     picture: bytes | None = None
     """A PNG that is a part of the last message."""
+
+    @property
+    def thought_tokens(self) -> int:
+        """Most tokens of a thought: `think_tokens`, or the default of models behind a server."""
+        return THOUGHT_TOKENS if self.think_tokens is None else self.think_tokens
 
     @property
     def most_tokens(self) -> int:
@@ -117,11 +125,6 @@ class Backend(ABC):
     """Whether a call waits for a server. If so, many threads send one request each; else one thread sends many requests at once."""
     takes_pictures: bool = False
     """Whether a request may have a picture."""
-
-    @classmethod
-    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
-        """Return the backend of the part of a model's name behind the colon; see `PROVIDERS`."""
-        return cls(model, **options)  # type: ignore[call-arg]
 
     @classmethod
     def option_names(cls) -> list[str]:

@@ -40,7 +40,8 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
     if prefix in PROVIDERS:
         kind = PROVIDERS[prefix].load()
         check_options(model, options, [*others, *kind.option_names()])
-        return kind.of(name, options)
+        backend: Backend = kind(name, **options)
+        return backend
     if model == "smollm2" or prefix == "hf" or model.startswith("adapters/") or Path(model).is_dir():
         settle_threads()
         for module in ("torch", "transformers"):

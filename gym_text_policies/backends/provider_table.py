@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gym_text_policies.backends.base import Backend
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,8 +16,8 @@ class Provider:
     """One row: how a model's name ``provider:MODEL`` is read."""
 
     backend: str
-    """``module:Class`` of the backend. The class method ``of(model, options)`` makes the backend. The module is imported only when
-    the provider is first used."""
+    """``module:Class`` of the backend, which is called with the model and its options. The module is imported only when the
+    provider is first used."""
     models: str
     """What stands behind the colon, as help and errors show it."""
     extra: str = ""
@@ -36,11 +33,10 @@ class Provider:
     trusted_options: tuple[str, ...] = ()
     """Options that name a file which says where requests and keys go. A file of settings may not name one by itself."""
 
-    def load(self) -> type[Backend]:
+    def load(self) -> Any:
         """Import and return the class."""
         module, _, name = self.backend.partition(":")
-        kind: type[Backend] = getattr(importlib.import_module(module), name)
-        return kind
+        return getattr(importlib.import_module(module), name)
 
 
 _OURS = "gym_text_policies.backends"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gym_text_policies.backends.base import Answer, Backend, Request
 
@@ -13,21 +13,16 @@ class ScriptedBackend(Backend):
     """Answers from a list, over and over, or by a function.
 
     Args:
-        script: The answers in turn, or a function from a request to its answer. In a request with choices the choice that equals
-            the answer has probability 1. In a request with a tool, an answer that its argument can have, or a JSON object of
-            arguments, is a call of the tool.
+        script: The answers in turn, also as one text with ``|`` between them, or a function from a request to its answer. In a
+            request with choices the choice that equals the answer has probability 1. In a request with a tool, an answer that its
+            argument can have, or a JSON object of arguments, is a call of the tool.
         name: Its name in records.
     """
 
-    def __init__(self, script: Sequence[str] | Callable[[Request], str], name: str = "scripted") -> None:
-        self._script = script
-        self._name = name
+    def __init__(self, script: str | Sequence[str] | Callable[[Request], str], name: str = "scripted") -> None:
+        self._script = script.split("|") if isinstance(script, str) else script
+        self._name = f"scripted:{script}" if isinstance(script, str) else name
         self._calls = 0
-
-    @classmethod
-    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
-        """Return the backend that gives the answers of its name in turn."""
-        return cls(model.split("|"), f"scripted:{model}", **options)
 
     @classmethod
     def option_names(cls) -> list[str]:

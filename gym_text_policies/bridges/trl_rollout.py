@@ -19,7 +19,7 @@ import numpy as np
 from gym_text.errors import UsageError, check_options
 from gym_text.folds import Fold
 from gym_text_policies.answers import TellUnusable, Unusable
-from gym_text_policies.backends.base import Backend
+from gym_text_policies.backends.base import THINKING, Backend
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
@@ -37,7 +37,7 @@ from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.trajectories import log_failures
 
-SETTINGS = ("max_tokens", "strategy", "think", "think_tokens", "with_reward")
+SETTINGS = ("max_tokens", "strategy", *THINKING, "with_reward")
 """Settings of `PolicyConfig` that `trl_rollout` takes."""
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _SAMPLING: dict[str, tuple[Any, ...]] = {

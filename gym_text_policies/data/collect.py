@@ -27,6 +27,7 @@ from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
+from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
@@ -43,7 +44,7 @@ _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
 """Defaults for settings of the player that every stored episode records, also if the user gives none."""
-_RECORDED_IF_GIVEN = ("think", "think_tokens", "history_thoughts", *OF_SEARCH)
+_RECORDED_IF_GIVEN = (*THINKING, "history_thoughts", *OF_SEARCH)
 """Settings of the player that are recorded only where they were given."""
 
 

@@ -13,7 +13,7 @@ from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History, Picture
 from gym_text_policies.answers import reply_to, why_unusable
-from gym_text_policies.backends.base import Backend, Request
+from gym_text_policies.backends.base import THINKING, Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import FewShot
@@ -29,7 +29,7 @@ _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
 """Most tokens of an answer that is only a short name."""
-_OF_REQUEST = ("think", "think_tokens", "top_p", "top_k", "min_p")
+_OF_REQUEST = (*THINKING, "top_p", "top_k", "min_p")
 """Settings that are fields of a request."""
 
 

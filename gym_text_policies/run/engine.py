@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from gym_text.errors import RunError
+from gym_text_policies.backends.base import THINKING
 from gym_text_policies.backends.providers.budget import RunSpending, counted_together
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
@@ -27,8 +28,8 @@ Identity = tuple[Mapping[str, Any], Mapping[str, Any]]
 _MOST_DEATHS = 3
 """Workers that may die while they play the same episode, or load the same model; one more stops the run."""
 _OF_REQUESTS = (
-    *("mode", "think", "think_tokens", "history_thoughts", "temperature", "top_p", "top_k", "min_p"),
-    *("max_tokens", "pictures"),
+    *THINKING,
+    *("mode", "history_thoughts", "temperature", "top_p", "top_k", "min_p", "max_tokens", "pictures"),
 )
 """Settings on which the requests to a model's server depend, beside the model and its options."""
 

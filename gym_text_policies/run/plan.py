@@ -102,8 +102,8 @@ class PlayerOptions:
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
     search, random, gold, controller. By default smollm2, the embedded model."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the language models, such as mode, think, think_tokens, max_tokens, top_p; and options of their backend: dtype,
-    device, base_url, timeout, cache, prices, max_cost …"""
+    """Settings of the language models, such as mode, think, max_tokens, top_p; and options of their backend: dtype, device,
+    base_url, timeout, cache, prices, max_cost …"""
     plan: str = ""
     """A YAML file that names rows, in place of models. Each row has the settings of its policy, such as model and mode. In bench it
     may have its own number of episodes."""

@@ -123,7 +123,7 @@ class Questions:
         """
         calls = self.calls.form(request) if request.tool else None
         answer_start = calls.answer_start if calls else format_of(self._tokenizer).answer_start(request.think)
-        answer_start, budget = with_budget(answer_start, request.think_tokens, self._window)
+        answer_start, budget = with_budget(answer_start, request, self._window)
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
         if budget:
             room += budget + len(self.markers(answer_start).ids(answer_start.thought_open + answer_start.thought_close))

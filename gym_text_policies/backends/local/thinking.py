@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, AnswerStart, ChatFormat
 from gym_text_policies.backends.local.rendering import special_tokens
 from gym_text_policies.backends.local.tokens import template_tokens
@@ -246,14 +246,14 @@ class ThoughtWatch:
         return Thought(markers.plain(inner), tuple(said), closing, cut=self._state is not _State.CLOSED)
 
 
-def with_budget(answer_start: AnswerStart, tokens: int | None, window: int) -> tuple[AnswerStart, int | None]:
+def with_budget(answer_start: AnswerStart, request: Request, window: int) -> tuple[AnswerStart, int | None]:
     """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
 
     A thought of no tokens is written in the model's place: as part of the prompt.
 
     Args:
         answer_start: Where the answer begins, or the thought before it.
-        tokens: Most tokens of a thought, if a request says so. Else half of the model's window is the most.
+        request: A request; by default its thought has at most half of the model's window.
         window: Most tokens that the model reads.
 
     Raises:
@@ -261,7 +261,7 @@ def with_budget(answer_start: AnswerStart, tokens: int | None, window: int) -> t
     """
     if not answer_start.thinks:
         return answer_start, None
-    budget = min(THOUGHT_TOKENS, window // 2) if tokens is None else tokens
+    budget = min(THOUGHT_TOKENS, window // 2) if request.think_tokens is None else request.think_tokens
     if budget >= window:
         raise UsageError(f"think_tokens: expected fewer than the model's window of {window} tokens; got {budget}.")
     if budget == 0:

@@ -156,7 +156,7 @@ class TransformersBackend(Backend):
         watches = [self._questions.markers(each.question.answer_start).watch() for each in asked]
         prefixes = self._prefixes.open([each.question.prompt for each in asked]) if asked else []
         generations = [
-            Generation(question.prompt, prefix, self._sampler(question), self._texts, watch, question.request.think_tokens or 0)
+            Generation(question.prompt, prefix, self._sampler(question), self._texts, watch, question.request.thought_tokens)
             for question, prefix, watch in zip((each.question for each in asked), prefixes, watches, strict=True)
         ]
         generate(self._prefixes, generations)

@@ -17,9 +17,6 @@ from gym_text.errors import StoreError
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.records import Tokens
 
-_PATIENCE = 60.0
-"""Seconds to wait while another process writes."""
-
 
 def request_key(config: Mapping[str, Any], request: Request) -> str:
     """Return the key of a request to a model with this configuration. The request's episode is no part of it."""
@@ -47,7 +44,8 @@ class AnswerCache:
         self._requested: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         with self._failures():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._table = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+            # the timeout is for another process that writes
+            self._table = sqlite3.connect(self._path, timeout=60.0, isolation_level=None, check_same_thread=False)
         try:
             self._execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
             self._execute("SELECT key, answer FROM answers LIMIT 1")

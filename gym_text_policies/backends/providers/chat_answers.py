@@ -43,11 +43,9 @@ def read_chat(completion: Any) -> Answer:
     choice = choices[0]
     check_no_error(choice)
     message, finish = choice["message"], finish_of(choice.get("finish_reason"))
-    text, refusal = text_of(message.get("content")), message.get("refusal")
-    if refusal and not isinstance(refusal, str):
-        raise TypeError(f"a refusal that is no text: {refusal!r}")
+    text, refusal = text_of(message.get("content")), text_of(message.get("refusal"))
     ended = "refusal" if refusal else finish
-    answer = Answer(text or refusal or "", arguments=arguments_of(message), finish=ended, **_tokens_of(completion))
+    answer = Answer(text or refusal, arguments=arguments_of(message), finish=ended, **_tokens_of(completion))
     return with_thought(answer, _thought_of(message))
 
 

@@ -119,7 +119,7 @@ class ExactScores:
             if (key := json.dumps(arguments, sort_keys=True)) not in self._checked:
                 self._server.check_tokens(arguments)
                 self._checked.add(key)
-            answer_start, limit = with_budget(answer_start, request.think_tokens, self._server.window)
+            answer_start, limit = with_budget(answer_start, request, self._server.window)
             more = 0 if limit is None else limit + len(self._ids(answer_start.thought_open + answer_start.thought_close))
             candidates = [[*text_tokens(self._tokenizer, choice), self._end] for choice in choices]
             room = more + (max(map(len, candidates)) if candidates else request.max_tokens)

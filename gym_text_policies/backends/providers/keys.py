@@ -59,9 +59,6 @@ def without_foreign_keys(settings: Mapping[str, Node]) -> Mapping[str, Node]:
     Another server that a file names gets no key, unless its address stands in the provider's environment variable, such as
     OPENAI_BASE_URL; a warning says so. What the command line or a Python caller names has no location, and gets any key.
 
-    Args:
-        settings: Settings of a `PolicyConfig` or of a search: ``model``, ``options`` …
-
     Raises:
         UsageError: If the file names another file that says where keys go.
     """

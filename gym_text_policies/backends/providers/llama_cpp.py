@@ -12,14 +12,7 @@ from gym_text_policies.backends.chat_format import MARKER
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.connection import CallError
-from gym_text_policies.backends.providers.token_server import (
-    Candidates,
-    Generated,
-    TokenServer,
-    along,
-    draw_settings,
-    next_tokens,
-)
+from gym_text_policies.backends.providers.token_server import Candidates, Generated, TokenServer, along, draw_settings, next_tokens
 from gym_text_policies.records import Message
 
 _FORCED = 1e4

@@ -16,7 +16,7 @@ from gym_text_policies.backends.providers.chat_messages import tools_of, with_ca
 from gym_text_policies.backends.providers.connection import CallError, check_no_error
 from gym_text_policies.backends.providers.keys import client_key
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.typed_decisions import normalised, systemone_fields
+from gym_text_policies.backends.providers.typed_decisions import systemone
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -72,7 +72,8 @@ class OllamaBackend(RemoteBackend):
 
     def _ask(self, request: Request) -> Answer:
         if request.choices is not None:
-            return self._systemone(request)
+            kind = self.probability_kind
+            return systemone(request, kind, lambda *fields: self._client.systemone(self.model, *fields).model_dump())
         names = ("temperature", "top_p", "top_k", "min_p", "seed")
         options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)
@@ -114,16 +115,6 @@ class OllamaBackend(RemoteBackend):
                     *(self.model, tokens_in, read),
                 )
         return cut
-
-    def _systemone(self, request: Request) -> Answer:
-        fields = systemone_fields(request)
-        response = self._client.systemone(self.model, *fields.values())
-        return Answer(
-            probabilities=normalised(request.choices or (), response.answers["action"].probabilities),
-            probability_kind=self.probability_kind,
-            tokens_in=count(response.usage.input_tokens),
-            tokens_out=count(response.usage.output_tokens),
-        )
 
     def _call_error(self, error: Exception) -> CallError | None:
         if isinstance(error, self._httpx.TimeoutException):

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
+from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.chat_answers import read_chat
 from gym_text_policies.backends.providers.chat_messages import (
@@ -27,7 +27,6 @@ from gym_text_policies.backends.providers.exact_scores import ExactScores, token
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.options import check_fields, check_name
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.thought_limit import ThoughtLimit
 from gym_text_policies.backends.providers.typed_decisions import decision, systemone
 
 _SWITCHES = ("enable_thinking", "thinking")
@@ -114,7 +113,6 @@ class OpenAIBackend(RemoteBackend):
                 "template_kwargs: expected it in place of chat_template_kwargs in extra, and only with a base_url, as OpenAI takes "
                 "no template arguments."
             )
-        self._thoughts = ThoughtLimit(self._call, self._is_by_tokens)
         self._scores: ExactScores | None = None
         self._kind_known = False
         self._lock = threading.Lock()
@@ -135,11 +133,10 @@ class OpenAIBackend(RemoteBackend):
 
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent. A chat contains `extra`, which may raise the number of tokens that can be generated."""
-        unlimited = request.think_tokens is None and request.think is not False and self._is_by_tokens(request)
-        thought = THOUGHT_TOKENS if unlimited else 0
+        if self._is_by_tokens(request):
+            return super()._sent(request)[0], request.max_tokens + (0 if request.think is False else request.thought_tokens)
         if request.choices is not None:
-            sent, most = super()._sent(request)
-            return sent, most + thought
+            return super()._sent(request)
         body = self._body(replace(request, picture=None))  # its bytes are no tokens
         limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
         answers = body.get("n", 1)
@@ -148,10 +145,9 @@ class OpenAIBackend(RemoteBackend):
                 "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
                 "it an answer's cost has no bound."
             )
-        return body, max(limits, default=request.most_tokens) * answers + thought
+        return body, max(limits, default=request.most_tokens) * answers
 
     def _is_by_tokens(self, request: Request) -> bool:
-        """Return whether a request is answered by tokens, if the server takes tokens."""
         if request.choices is not None:
             return self._decide not in _MOST_CHOICES
         others = (request.schema, request.tool, request.picture)
@@ -164,7 +160,13 @@ class OpenAIBackend(RemoteBackend):
         if scores:
             return scores.choose(request)
         super()._check_choices(request)
-        return systemone(self._client, request) if self._decide == "systemone" else decision(self._client, request)
+        if self._decide != "systemone":
+            return decision(self._client, request)
+
+        def ask(state: str, questions: dict[str, Any]) -> Any:
+            return self._client.post("/v1/systemone", {"model": self.model, "state": state, "questions": questions})
+
+        return systemone(request, self.probability_kind, ask)
 
     def _exact_scores(self) -> ExactScores | None:
         """Return what scores choices by tokens; None if the server makes typed decisions. It is asked for its kind once."""

@@ -13,16 +13,13 @@ from typing import Any
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.backends.providers.answer_checks import is_number
 
-_LONGEST = 1e6
-"""Most seconds of a timeout."""
-
 
 @dataclass(frozen=True)
 class RemoteOptions:
     """How a provider is called, and what identifies its server in records. No answer depends on these."""
 
     timeout: float = 60.0
-    """Seconds within which the whole answer to a request has to arrive."""
+    """Most seconds without a byte from the server."""
     retries: int = 5
     """Most further tries after a timeout, a lost connection, HTTP status 408, 409, 425, 429 or 5xx, or an unreadable answer."""
     cache: str | None = None
@@ -40,7 +37,7 @@ class RemoteOptions:
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)
-        for name, most in {"timeout": _LONGEST, "max_cost": math.inf, "max_total_tokens": math.inf}.items():
+        for name, most in {"timeout": 1e6, "max_cost": math.inf, "max_total_tokens": math.inf}.items():
             value = getattr(self, name)
             if (value is not None or name == "timeout") and not (is_number(value) and 0 < value <= most):
                 raise UsageError(f"{name}: expected a number above 0; got {value!r}.")

@@ -134,6 +134,10 @@ class RemoteBackend(Backend):
         tool = [dict(request.tool)] if request.tool else []
         return [*request.messages, *(request.choices or ()), dict(request.schema or {}), *tool], request.most_tokens
 
+    def _is_by_tokens(self, request: Request) -> bool:
+        """Return whether a request is answered by tokens, if the server takes tokens. Then its thought has a limit of its own."""
+        return False
+
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
         """Send a request once."""
@@ -163,7 +167,8 @@ class RemoteBackend(Backend):
             self._check_choices(request)
             if len(request.choices) == 1:
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
-        ask = partial(self._thoughts.answer if request.choices is None else self._call, request)
+        is_chat = request.choices is None and not self._is_by_tokens(request)
+        ask = partial(self._thoughts.answer if is_chat else self._call, request)
         if self._cache is None or (request.temperature > 0 and request.seed is None):
             return ask()
         return self._cache.get(request_key(self.config, request), ask)

@@ -60,17 +60,17 @@ class TensorZeroBackend(RemoteBackend):
             settings = {"timeout": self._options.timeout, "api_key": client_key(self.provider, key_variable)}
             self._client = self._tensorzero.TensorZeroGateway.build_http(gateway_url=base_url, **settings)
         else:
-            self._config_hash, self._client = self._embed(Path(config_file))
+            self._client = self._embedded(Path(config_file))
+            self._config_hash = hashlib.sha256(Path(config_file).read_bytes()).hexdigest()[:16]
         self._episodes: dict[str, str] = {}  # TensorZero's ids
 
-    def _embed(self, path: Path) -> tuple[str, Any]:
+    def _embedded(self, path: Path) -> Any:
         if not path.is_file():
             raise UsageError(f"config_file: expected a TensorZero configuration; there is no file {str(path)!r}.")
         try:
-            gateway = self._tensorzero.TensorZeroGateway.build_embedded(config_file=str(path), timeout=self._options.timeout)
+            return self._tensorzero.TensorZeroGateway.build_embedded(config_file=str(path), timeout=self._options.timeout)
         except self._tensorzero.TensorZeroInternalError as error:
             raise UsageError(f"config_file: expected a TensorZero configuration; {error}") from None
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16], gateway
 
     @property
     def config(self) -> dict[str, Any]:

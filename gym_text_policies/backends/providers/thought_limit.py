@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.base import Answer, Request, spent
-from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
+from gym_text_policies.backends.chat_format import Think
 
 _logger = logging.getLogger(__name__)
 _THOUGHT_BEFORE = "{}\n\nYou have thought about this before:\n{}\n\nAnswer now, in the form that is asked for, and think no more."
@@ -25,24 +25,23 @@ class ThoughtLimit:
 
     Args:
         ask: Sends one request; with ``once``, it is not sent again if it fails.
-        is_limited: Whether a thought about a request is limited without `think_tokens`, by the model's window.
     """
 
-    def __init__(self, ask: Callable[..., Answer], is_limited: Callable[[Request], bool] = lambda _: False) -> None:
-        self._ask, self._is_limited = ask, is_limited
+    def __init__(self, ask: Callable[..., Answer]) -> None:
+        self._ask = ask
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request, with the tokens and the price of all calls that it took."""
         limit = self._limit_of(request)
         answer = self._ask(replace(request, think_tokens=limit))
-        if limit is None and _is_cut(answer):
-            limit = _limit(request)
+        if limit is None and answer.finish == "length":
+            limit = request.thought_tokens
             longer = self._longer(replace(request, think_tokens=limit), answer)
             if longer is None:
                 return answer
             answer = replace(longer, **spent([answer, longer]))
-        if not _is_cut(answer):
+        if answer.finish != "length":
             return answer
         if not _shows_thought(answer):  # a thought that was cut may stand in the text without a marker
             answer = replace(answer, text="", reasoning=answer.text, tokens_reasoning=answer.tokens_out)
@@ -53,10 +52,8 @@ class ThoughtLimit:
 
     def _limit_of(self, request: Request) -> int | None:
         """Return the limit of tokens for a thought; None if no room for one is known to be needed."""
-        if self._is_limited(request):
-            return request.think_tokens
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
-        return _limit(request) if asked_for or self._thinks.get(request.think) else None
+        return request.thought_tokens if asked_for or self._thinks.get(request.think) else None
 
     def _longer(self, request: Request, cut: Answer) -> Answer | None:
         """Return the answer with room for a thought, after one that was cut; None if the model is not known to think."""
@@ -82,15 +79,6 @@ class ThoughtLimit:
         return replace(answer, reasoning=thinking.reasoning or answer.reasoning, thought_cut=True, **spent([thinking, answer]))
 
 
-def _limit(request: Request) -> int:
-    return THOUGHT_TOKENS if request.think_tokens is None else request.think_tokens
-
-
-def _is_cut(answer: Answer) -> bool:
-    """Return whether an answer may have been cut within a thought. If its tokens are kept, its backend knows thoughts itself."""
-    return answer.finish == "length" and answer.tokens is None
-
-
 def _shows_thought(answer: Answer) -> bool:
     """Return whether the model thought, as far as its answer shows. Some providers count the tokens of thoughts and hide them."""
     is_empty = answer.finish == "length" and not (answer.text or "").strip()
@@ -104,7 +92,7 @@ def check_thought(model: str, request: Request, answer: Answer, *, hidden: bool)
     """
     is_text = request.choices is None and request.tool is None
     thought = bool(answer.reasoning or answer.tokens_reasoning)
-    cut = f"cut after {_limit(request)} tokens for its thought and {request.max_tokens} for its answer"
+    cut = f"cut after {request.thought_tokens} tokens for its thought and {request.max_tokens} for its answer"
     error = ""
     if is_text and not (answer.text or "").strip():
         if thought or answer.finish == "length":

@@ -5,7 +5,7 @@ OpenAI's form is ``/v1/decisions``; that of `transformers serve` and Ollama is `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gym_text.errors import UsageError
@@ -24,7 +24,7 @@ def decision(server: Connection, request: Request) -> Answer:
     if answer["type"] == "refusal":
         raise CallError("the model refused to decide", billed=True)
     return Answer(
-        probabilities=normalised(request.choices or (), {row["value"]: row["probability"] for row in answer["probabilities"]}),
+        probabilities=_normalised(request.choices or (), {row["value"]: row["probability"] for row in answer["probabilities"]}),
         probability_kind="decision",
         tokens_in=count(usage["input_tokens"]),
         tokens_cached=count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
@@ -33,26 +33,27 @@ def decision(server: Connection, request: Request) -> Answer:
     )
 
 
-def systemone(server: Connection, request: Request) -> Answer:
-    """Return the probabilities of a request's choices by ``/v1/systemone`` of `transformers serve`."""
-    reply = server.post("/v1/systemone", {"model": server.model, **systemone_fields(request)})
+def systemone(request: Request, kind: str, ask: Callable[[str, dict[str, Any]], Any]) -> Answer:
+    """Return the probabilities of a request's choices by one decision of ``/v1/systemone``.
+
+    Args:
+        request: The request.
+        kind: See `Answer.probability_kind`.
+        ask: Sends the state and the questions; returns the reply as JSON.
+    """
+    messages = request.messages
+    chat = any(message["role"] == "assistant" for message in messages)
+    state = "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
+    reply = ask(state, {"action": _question(request, criteria=dict.fromkeys(request.choices or ()))})
     return Answer(
-        probabilities=normalised(request.choices or (), reply["answers"]["action"]["probabilities"]),
-        probability_kind="letter",
+        probabilities=_normalised(request.choices or (), reply["answers"]["action"]["probabilities"]),
+        probability_kind=kind,
         tokens_in=count(reply["usage"]["input_tokens"]),
         tokens_out=count(reply["usage"]["output_tokens"]),
     )
 
 
-def systemone_fields(request: Request) -> dict[str, Any]:
-    """Return the state and the question of a request with choices, as ``/v1/systemone`` takes them."""
-    messages = request.messages
-    chat = any(message["role"] == "assistant" for message in messages)
-    state = "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
-    return {"state": state, "questions": {"action": _question(request, criteria=dict.fromkeys(request.choices or ()))}}
-
-
-def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
+def _normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
     """Return a provider's probabilities of the choices, rescaled to sum to 1."""
     values = [float(probabilities[choice]) for choice in choices]
     total = sum(values)

@@ -9,14 +9,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.providers.chat_answers import finish_of
 from gym_text_policies.backends.providers.connection import CallError
-from gym_text_policies.backends.providers.token_server import (
-    Candidates,
-    Generated,
-    TokenServer,
-    along,
-    draw_settings,
-    next_tokens,
-)
+from gym_text_policies.backends.providers.token_server import Candidates, Generated, TokenServer, along, draw_settings, next_tokens
 from gym_text_policies.records import Message
 
 _MOST_TOKENS = 128

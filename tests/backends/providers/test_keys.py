@@ -30,11 +30,14 @@ def folder(tmp_path, monkeypatch):
     for name, value in {"OPENAI_API_KEY": KEY, "OLLAMA_API_KEY": KEY, "TENSORZERO_API_KEY": KEY, "CLOUD_SECRET": SECRET}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    of = RemoteBackend.of.__func__
+    init = RemoteBackend.__init__
     with contextlib.ExitStack() as stack:
-        monkeypatch.setattr(
-            RemoteBackend, "of", classmethod(lambda kind, *given: stack.enter_context(contextlib.closing(of(kind, *given))))
-        )
+
+        def closed_later(backend, *given, **options):
+            init(backend, *given, **options)
+            stack.callback(lambda: backend.close())
+
+        monkeypatch.setattr(RemoteBackend, "__init__", closed_later)
         yield tmp_path
 
 
