@@ -41,6 +41,7 @@ from transformers import AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
 from gym_text.folds import FOLDS
+from gym_text.java import jvm
 from gym_text.science_world.actions import ALWAYS
 from gym_text.science_world.engine import ScienceWorldGame, check_installed
 from gym_text.science_world.engine_classes import write_changed_classes
@@ -185,6 +186,7 @@ def equality(config: Config) -> dict[str, int]:
     Official.lists = False
     steps = differences = 0
     with tempfile.TemporaryDirectory() as folder:
+        jvm.start()
         write_changed_classes(check_installed(), Path(folder))
         official = Official(serverPath=f"{folder}{os.pathsep}{check_installed()}", envStepLimit=10**9)
         for task in tqdm(TASKS.values(), desc="equality", unit=" tasks"):

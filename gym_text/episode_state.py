@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 
-from gym_text.hints import ExpertPath, warn_of_short_limit
+from gym_text.hints import ExpertPath
 from gym_text.screen import draw_page
 from gym_text.spec import Observation, TextSpec
 
@@ -80,16 +79,6 @@ def draw_state(episode: Episode, spec: TextSpec, titles: Mapping[str, str], fact
         refused=outcome is not None and not outcome.action_was_valid,
         keys=keys,
     )
-
-
-def warn_of_truncation(env_id: str, episode: Episode) -> None:
-    """Warn if the registered step limit has truncated an episode, and the expert's path is longer than that limit.
-
-    Gymnasium does not tell an environment about the ``TimeLimit`` around it. Only a truncated episode shows that limit.
-    """
-    registered = gym.registry.get(env_id)
-    if registered and not episode.is_over and len(episode.actions) == registered.max_episode_steps:
-        warn_of_short_limit(env_id, len(episode.path), registered.max_episode_steps)
 
 
 def copied(obs: Observation) -> Observation:

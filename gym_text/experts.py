@@ -32,8 +32,10 @@ def has_expert(env: gym.Env[Any, Any]) -> bool:
 def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     """Return which of ``path`` and ``replan`` the expert of a `TextEnv` can do; nothing without an expert."""
     env_class = type(env.unwrapped)
-    methods = {"path": "_plan", "replan": "_hint"} if issubclass(env_class, TextEnv) else {}
-    return tuple(expert for expert, method in methods.items() if getattr(env_class, method) is not getattr(TextEnv, method))
+    if not issubclass(env_class, TextEnv):
+        return ()
+    replans = (env_class._replan, env_class._hint) != (TextEnv._replan, TextEnv._hint)
+    return ("path",) * (env_class._plan is not TextEnv._plan) + ("replan",) * replans
 
 
 def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:

@@ -10,7 +10,7 @@ from gym_text.errors import check_choice
 from gym_text.folds import FOLDS, Fold
 from gym_text.hints import Expert
 from gym_text.index_actions import IndexActionsEnv
-from gym_text.java.jvm import games_that_fit
+from gym_text.java.jvm import detach_at_end, games_that_fit
 
 
 class JavaGameEnv(IndexActionsEnv):
@@ -49,3 +49,8 @@ class JavaGameEnv(IndexActionsEnv):
 
     def _level_seed(self, seed: int) -> int:
         return self._levels[seed % len(self._levels)]
+
+    def close(self) -> None:
+        """End the episode; a subclass has released its games before, which calls Java."""
+        super().close()
+        detach_at_end()

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import logger
 
 from gym_text.copies import Replayable
-from gym_text.episode_state import Episode, Outcome, copied, draw_state, warn_of_truncation
+from gym_text.episode_state import Episode, Outcome, copied, draw_state
 from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
 from gym_text.hints import EXPERTS, Expert, ExpertPath
@@ -27,9 +27,9 @@ class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
-    an expert it also implements `_plan` or `_hint`, with a picture `_frame`, for faster copies `_fork_game`, and `_draw_unseen`
-    if what the player has not seen can be drawn anew in them. Its other attributes and methods may have any name with an
-    underscore that this class does not use. This class guarantees:
+    an expert it also implements `_plan`, and `_replan` or `_hint`, with a picture `_frame`, for faster copies `_fork_game`, and
+    `_draw_unseen` if what the player has not seen can be drawn anew in them. Its other attributes and methods may have any name
+    with an underscore that this class does not use. This class guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.
@@ -78,9 +78,21 @@ class TextEnv(HasSchemas, Replayable):
         """Return the names of the expert's actions from the start of the episode of `seed`, or None if it has no plan."""
         return None
 
-    def _hint(self) -> str | None:
-        """Return the name of the expert's action in the present state, or None if it finds no plan."""
+    def _replan(self) -> tuple[str, ...] | None:
+        """Return the names of the expert's actions from the present state, or None if it finds no plan."""
         return None
+
+    def _hint(self) -> str | None:
+        """Return the name of the expert's action in the present state; by default the next one of a plan that is followed."""
+        assert self.__episode is not None
+        path = self.__episode.path
+        path.rest = path.rest or self._replan() or ()
+        return path.rest[0] if path.rest else None
+
+    @property
+    def _rest(self) -> tuple[str, ...]:
+        """The rest of the expert's path or plan; empty if the player has left it."""
+        return () if self.__episode is None else self.__episode.path.rest
 
     def _more_info(self) -> dict[str, Any]:
         """Return the environment's own entries of ``info`` in the present state."""
@@ -129,8 +141,6 @@ class TextEnv(HasSchemas, Replayable):
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
-        if self.__episode is not None and self.spec is not None:
-            warn_of_truncation(self.spec.id, self.__episode)
         self.__episode = None  # a failed start must not leave the last episode playable
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         episode = self.__begin(level)
@@ -149,8 +159,12 @@ class TextEnv(HasSchemas, Replayable):
             StepOrderError: Before `reset`, or after the episode's end.
             InvalidActionError: If the action is not of the action space's type or range.
         """
-        episode = self._running_episode("step")
-        action = self._checked_action(action)  # a refused action changes nothing
+        episode = self.__episode
+        if episode is None:
+            raise StepOrderError("step: expected a running episode; there is none. Call reset() first.")
+        if episode.is_over:
+            raise StepOrderError("step: expected a running episode; this one has ended. Call reset() for the next.")
+        action = checked_action(action, self.action_space, self.text_spec)  # a refused action changes nothing
         try:
             answer = self.__play(episode, action)
         except BaseException:  # Ctrl-C too: nobody knows whether the game has taken the step
@@ -162,12 +176,12 @@ class TextEnv(HasSchemas, Replayable):
 
     def __play(self, episode: Episode, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play a checked action; return the values of `step`."""
-        if episode.path.is_followed:
-            episode.path.follow(self.__name(action, episode.observation))
+        name = self.__name(action, episode.observation) if episode.path.rest or self.render_mode else None
         if self.render_mode in ("rgb_array", "human"):
-            episode.last_action = self.__name(action, episode.observation) or ""
+            episode.last_action = name or ""
         episode.actions.append(action)
         outcome = episode.outcome = self._play(action)
+        episode.path.follow(name)
         episode.observation = copied(outcome.observation)
         episode.score += outcome.reward
         episode.is_over = outcome.terminated or outcome.truncated
@@ -267,18 +281,6 @@ class TextEnv(HasSchemas, Replayable):
         for action in actions:
             self.__play(episode, action)
 
-    def _running_episode(self, caller: str) -> Episode:
-        """Return the running episode, or raise `StepOrderError`."""
-        if self.__episode is None:
-            raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
-        if self.__episode.is_over:
-            raise StepOrderError(f"{caller}: expected a running episode; this one has ended. Call reset() for the next.")
-        return self.__episode
-
-    def _checked_action(self, action: Any) -> Any:
-        """Return the action as a str, an int or a float32 array, or raise `InvalidActionError`."""
-        return checked_action(action, self.action_space, self.text_spec)
-
     def __name(self, action: Any, obs: Observation) -> str | None:
         """Return the action's name, or None for an index beyond the valid actions."""
         if self.text_spec.encoding == "index" and action >= len(obs["valid_actions"]):
@@ -287,12 +289,8 @@ class TextEnv(HasSchemas, Replayable):
 
     def __gold_action(self, episode: Episode) -> dict[str, Any]:
         """Return the expert's entries of ``info`` in the present state."""
-        name = self._hint() if self.expert == "replan" else episode.path.next_action
-        if name is None:
+        name = self._hint() if self.expert == "replan" else next(iter(episode.path.rest), None)
+        if name is None or (self.text_spec.encoding == "index" and name not in episode.observation["valid_actions"]):
             return {}
-        steps_left = self._steps_left()
-        return {"gold_action": name} if steps_left is None else {"gold_action": name, "gold_steps": steps_left}
-
-    def _steps_left(self) -> int | None:
-        """Return the number of steps left in the expert's plan, or None if the expert has no whole plan."""
-        return self.__episode.path.steps_left if self.expert == "path" and self.__episode is not None else None
+        has_plan = self.expert == "path" or type(self)._hint is TextEnv._hint
+        return {"gold_action": name} | ({"gold_steps": len(episode.path.rest)} if has_plan else {})

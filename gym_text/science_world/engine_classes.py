@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gym_text.science_world.class_files import with_class, with_hash_code
+from gym_text.errors import import_extra
 
 OBJECT = "scienceworld/struct/EnvObject"
 _RANDOM, _CHOICE = "scala/util/Random$", "scala/util/Choice$"
@@ -25,16 +25,34 @@ _CHOOSING = (
 
 
 def write_changed_classes(jar: Path, folder: Path) -> None:
-    """Write the changed classes into a folder; the class loader reads it before the engine's jar."""
+    """Write the changed classes into a folder; the class loader reads it before the engine's jar. Java must have been started."""
     with zipfile.ZipFile(jar) as classes:
         files = {name: classes.read(f"{name}.class") for name in (OBJECT, _RANDOM, *_CHOOSING)}
-    changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
-    changed[_CHOICE] = with_class(files[_RANDOM], _RANDOM, _CHOICE)
-    changed[OBJECT] = with_hash_code(files[OBJECT], "uuid")
+    # the two names have the same length, so that the bytes around them stay right
+    changed = {name: files[name].replace(_RANDOM.encode(), _CHOICE.encode()) for name in _CHOOSING}
+    changed[_CHOICE] = files[_RANDOM].replace(_RANDOM.encode(), _CHOICE.encode())
+    changed[OBJECT] = _with_hash_code(files[OBJECT])
     for name, data in changed.items():
         path = folder / f"{name}.class"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def _with_hash_code(data: bytes) -> bytes:
+    """Return the class file of the engine's objects with a method ``hashCode`` that returns an object's number, a long."""
+    java: Any = import_extra("jpype", "scienceworld").JClass
+    types, signatures = java("java.lang.constant.ClassDesc"), java("java.lang.constant.MethodTypeDesc")
+    owner, signature = types.ofDescriptor(f"L{OBJECT};"), signatures.ofDescriptor("()I")
+
+    def body(code: Any) -> None:
+        code.aload(0).getfield(owner, "uuid", types.ofDescriptor("J")).l2i().ireturn()
+
+    def add(builder: Any) -> None:
+        builder.withMethodBody("hashCode", signature, 1, body)  # 1: public
+
+    classes = java("java.lang.classfile.ClassFile").of()
+    consumer = java("java.util.function.Consumer")
+    return bytes(classes.transformClass(classes.parse(data), java("java.lang.classfile.ClassTransform").endHandler(consumer @ add)))
 
 
 class EngineClasses:

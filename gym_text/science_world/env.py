@@ -181,8 +181,7 @@ class ScienceWorldEnv(JavaGameEnv):
         self._variation = 0
         self._goal = ""
         self._score = 0.0
-        self._rest: tuple[str, ...] = ()  # the rest of the expert's path or plan, while the agent follows it
-        self._left: tuple[tuple[str, ...], str] | None = None  # when the agent left the path: its rest, and the place
+        self._left: tuple[tuple[str, ...], str] | None = None  # when the agent last left a path or plan: its rest, and the place
         self._played: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -202,7 +201,6 @@ class ScienceWorldEnv(JavaGameEnv):
     def _start(self, seed: int) -> Observation:
         self._load(seed)
         self._score, self._played, self._left = 0.0, (), None
-        self._rest = (self._plan(seed) or ()) if self.expert != "off" else ()
         game = self._present_game()
         state = game.start(self._variation)
         self._goal = game.goal()
@@ -210,9 +208,10 @@ class ScienceWorldEnv(JavaGameEnv):
 
     def _play(self, action: Any) -> Outcome:
         game, command = self._present_game(), self._command(action)
-        place = game.place() if self.expert == "replan" else ""
+        if self.expert == "replan" and self._rest and command != self._rest[0]:
+            self._left = self._rest, game.place()
         state = game.step(command)
-        self._follow(command, place)
+        self._played += (command,)
         lost, won = state.score < 0, state.is_over and state.score >= 1
         score = max(state.score, 0.0)
         reward, self._score = score - self._score, score
@@ -230,16 +229,6 @@ class ScienceWorldEnv(JavaGameEnv):
         twin._task, twin._variation, twin._goal, twin._score = self._task, self._variation, self._goal, self._score
         twin._valid, twin._played = self._valid, self._played
         return True
-
-    def _follow(self, command: str, place: str) -> None:
-        """Record an action, and whether the agent leaves the expert's path or plan with this action."""
-        self._played += (command,)
-        if self._rest and command == self._rest[0]:
-            self._rest = self._rest[1:]
-        else:
-            if self._left is None or self._rest:
-                self._left = (self._rest, place)
-            self._rest = ()
 
     def _observation(self, state: ScienceWorldState) -> Observation:
         game = self._present_game()
@@ -272,16 +261,11 @@ class ScienceWorldEnv(JavaGameEnv):
             return None  # an index stands for a listed action only
         return gold.path
 
-    def _hint(self) -> str | None:
-        if not self._rest and self._left is not None and self._left[0]:
-            self._twin = self._twin or ScienceWorldGame(self._task, self._simplifications)
-            self._rest = plan_from(self._twin, self._variation, self._played, *self._left) or ()
-        if not self._rest or (self._by_index and self._rest[0] not in self._valid):
+    def _replan(self) -> tuple[str, ...] | None:
+        if self._left is None:
             return None
-        return self._rest[0]
-
-    def _steps_left(self) -> int | None:
-        return len(self._rest) if self.expert == "replan" else super()._steps_left()
+        self._twin = self._twin or ScienceWorldGame(self._task, self._simplifications)
+        return plan_from(self._twin, self._variation, self._played, *self._left)
 
 
 @functools.cache

@@ -149,20 +149,18 @@ class SokobanEnv(TextEnv):
         )
         self._level: Level | None = None
         self._boxes = self._player = 0
-        self._ahead: tuple[str, ...] = ()
         self._is_hopeless = False
 
     def _start(self, seed: int) -> Observation:
         self._level = level = make_level(self.size, seed)
         self._boxes, self._player = level.boxes, level.player
-        self._ahead, self._is_hopeless = (), False
+        self._is_hopeless = False
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
         assert self._level is not None
-        room, name, before = self._level.room, MOVES[action], self._share()
+        room, before = self._level.room, self._share()
         moved = room.moved(self._boxes, self._player, room.steps[action])
-        self._ahead = self._ahead[1:] if self._ahead[:1] == (name,) else ()
         self._boxes, self._player = moved or (self._boxes, self._player)
         success, failure = self._boxes == room.goals, room.is_lost(self._boxes)
         return Outcome(
@@ -188,15 +186,11 @@ class SokobanEnv(TextEnv):
         level = make_level(self.size, seed)
         return solve(level.room, level.boxes, level.player)
 
-    def _hint(self) -> str | None:
+    def _replan(self) -> tuple[str, ...] | None:
         assert self._level is not None
-        if not self._ahead and not self._is_hopeless:
-            self._ahead = solve(self._level.room, self._boxes, self._player) or ()
-            self._is_hopeless = not self._ahead  # a lost position leads to lost ones only
-        return self._ahead[0] if self._ahead else None
-
-    def _steps_left(self) -> int | None:
-        return len(self._ahead) if self.expert == "replan" else super()._steps_left()
+        plan = None if self._is_hopeless else solve(self._level.room, self._boxes, self._player)
+        self._is_hopeless = not plan  # a lost position leads to lost ones only
+        return plan
 
     def _observation(self) -> Observation:
         assert self._level is not None

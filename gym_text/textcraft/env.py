@@ -148,18 +148,15 @@ class TextCraftEnv(IndexActionsEnv):
         texts = {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "inventory")}
         self.observation_space = spaces.Dict(texts | {"valid_actions": ActionNames()})
         self._game: Game | None = None
-        self._ahead: tuple[str, ...] = ()
 
     def _start(self, seed: int) -> Observation:
-        self._game, self._ahead = Game(make_level(self.depth, seed)), ()
+        self._game = Game(make_level(self.depth, seed))
         return self._observation(_START)
 
     def _play(self, action: Any) -> Outcome:
         assert self._game is not None
-        command = self._command(action)
-        self._ahead = self._ahead[1:] if self._ahead[:1] == (command,) else ()
         try:
-            answer, was_valid = self._game.play(command), True
+            answer, was_valid = self._game.play(self._command(action)), True
         except Refused as refused:
             answer, was_valid = str(refused), False
         won = self._game.is_won
@@ -173,13 +170,9 @@ class TextCraftEnv(IndexActionsEnv):
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         return plan(make_level(self.depth, seed), {})
 
-    def _hint(self) -> str | None:
+    def _replan(self) -> tuple[str, ...] | None:
         assert self._game is not None
-        self._ahead = self._ahead or plan(self._game.level, self._game.inventory)
-        return self._ahead[0]
-
-    def _steps_left(self) -> int | None:
-        return len(self._ahead) if self.expert == "replan" else super()._steps_left()
+        return plan(self._game.level, self._game.inventory)
 
     def _observation(self, answer: str) -> Observation:
         assert self._game is not None

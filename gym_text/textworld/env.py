@@ -93,8 +93,6 @@ class TextWorldEnv(GameWithParameters, IndexActionsEnv):
         self.observation_space = game_space(_MAX_TEXT)
         self._session: Session | None = None
         self._state: SessionState | None = None
-        self._rest: tuple[str, ...] = ()
-        """The rest of the expert's path, while the player follows it."""
 
     def _settings(self) -> dict[str, int | bool | str]:
         """Return the settings under TextWorld's names."""
@@ -130,7 +128,6 @@ class TextWorldEnv(GameWithParameters, IndexActionsEnv):
         was_listed = command in before.valid_actions
         obs = self._observation(self._game().step(command))
         after, points = self._state, self._game().most_points
-        self._rest = self._rest[1:] if self._rest[:1] == (command,) else ()
         return Outcome(
             obs,
             after.score / points - before.score / points,
@@ -162,15 +159,8 @@ class TextWorldEnv(GameWithParameters, IndexActionsEnv):
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         game = self._game()
         game.start(self.level_file(seed))
-        self._rest = game.winning(game.walkthrough) or game.winning(game.policy())
-        return self._rest or None
+        return game.winning(game.walkthrough) or game.winning(game.policy()) or None
 
-    def _hint(self) -> str | None:
+    def _replan(self) -> tuple[str, ...] | None:
         assert self._state is not None
-        plan = self._rest or self._state.policy
-        return plan[0] if plan else None
-
-    def _steps_left(self) -> int | None:
-        if self.expert != "replan" or self._state is None:
-            return super()._steps_left()
-        return len(self._rest or self._state.policy)
+        return self._state.policy

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, in_folder, numbers, start, strings
+from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, in_folder, numbers, start, strings
 
 EXTRA = "textworld"
 """The extra of pip that installs the engine and what it needs."""
@@ -146,7 +146,6 @@ class ExpressGame:
         self._java_error: Any = import_extra("jpype", EXTRA).JException
         with self._errors():
             getattr(self._java, "gameGenerator_$eq")(_generator(jar, name, self._parameters))
-        count(self)
 
     def __str__(self) -> str:
         """Return the name of the game for error messages."""

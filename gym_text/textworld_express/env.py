@@ -6,11 +6,9 @@ The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.0
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, ClassVar, Self
 
-from gym_text.errors import UsageError
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
@@ -110,7 +108,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
         if self.expert == "replan":
-            self._situation = self._planner.begin(seed, self._planned or (), state)
+            self._situation = Situation(seed, self._planned or (), state.look, state.valid_actions)
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
@@ -163,28 +161,6 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         self._planned = self._planner.gold_path(self._engine(), seed)
         return self._planned
 
-    def plan_steps(self, action: Any) -> float:
-        """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
-
-        A step does not count if the expert's plan wins without this step: the expert also looks into containers on its way, and
-        closes what it has opened.
-
-        Raises:
-            UsageError: If the environment was not made with ``expert="replan"``.
-            StepOrderError: Without a running episode.
-            InvalidActionError: As `step`.
-        """
-        if self.expert != "replan":
-            raise UsageError(f"plan_steps: expected an environment made with expert='replan'; this one has {self.expert!r}.")
-        self._running_episode("plan_steps")
+    def _replan(self) -> tuple[str, ...] | None:
         assert self._situation is not None
-        return self._planner.plan_steps(self._situation, self._command(self._checked_action(action)))
-
-    def _hint(self) -> str | None:
-        assert self._situation is not None
-        if not self._situation.plan:
-            self._situation = dataclasses.replace(self._situation, plan=self._planner.plan(self._situation))
-        return self._situation.plan[0] if self._situation.plan else None
-
-    def _steps_left(self) -> int | None:
-        return len(self._situation.plan) if self._situation is not None else super()._steps_left()
+        return self._planner.plan(self._situation)

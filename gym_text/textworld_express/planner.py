@@ -7,7 +7,6 @@ if that path wins when it is played.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -45,8 +44,6 @@ class Situation:
     look: str
     valid_actions: tuple[str, ...]
     score: float = 0.0
-    plan: Plan = ()
-    """The rest of the plan that the player follows; empty if a new plan is needed."""
     history: tuple[str, ...] = ()
     """All actions since the start."""
     undo: tuple[str, ...] = ()
@@ -69,7 +66,6 @@ class Situation:
             look=state.look,
             valid_actions=state.valid_actions,
             score=state.score,
-            plan=self.plan[1:] if self.plan[:1] == (action,) else (),
             history=(*self.history, action),
             undo=undo,
             read=read,
@@ -111,10 +107,6 @@ class Planner:
                 return plan
         return None
 
-    def begin(self, level: int, gold_path: Plan, state: ExpressState) -> Situation:
-        """Return the situation at the start of an episode."""
-        return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path)
-
     def after(self, situation: Situation, action: str, state: ExpressState) -> Situation:
         """Return the situation after an action, by the rules of this game."""
         return situation.after(action, state, instructions_change=self._config.instructions_change)
@@ -125,20 +117,6 @@ class Planner:
         if plans:
             return min(plans, key=len)
         return next((plan for path in _ways_back(situation) if (plan := self._checked(situation, path))), ())
-
-    def plan_steps(self, situation: Situation, action: str) -> float:
-        """Return how many steps a win takes after an action, which is not played; infinite if the planner finds no plan.
-
-        A step does not count if the plan wins without this step.
-        """
-        self._replay(situation)
-        state = self._trial_game().step(action)
-        if state.success or state.failure or state.score >= 1.0:
-            return 0.0 if state.success else math.inf
-        after = self.after(situation, action, state)
-        # a new plan is made in any case, so that the plan being followed is not the only measure of an action
-        plans = [plan for plan in (after.plan, self.plan(after)) if plan]
-        return float(len(self._without_detours(after, min(plans, key=len)))) if plans else math.inf
 
     def _agent_paths(self, situation: Situation) -> Iterator[Plan]:
         """Yield the paths that the engine's gold agent would take from here: one for each seed, as some agents walk at random."""
@@ -175,13 +153,6 @@ class Planner:
         state = self._replay(situation)
         shorter = _without_circles(self._trial_game(), plan, state)
         return (self._winning(situation, shorter) if len(shorter) < len(plan) else None) or plan
-
-    def _without_detours(self, situation: Situation, plan: Plan) -> Plan:
-        """Drop every step without which the plan still wins, except reading."""
-        for index in reversed(range(len(plan) - 1)):
-            if not _is_reading(plan[index]):
-                plan = self._winning(situation, plan[:index] + plan[index + 1 :]) or plan
-        return plan
 
     def _winning(self, situation: Situation, path: Plan) -> Plan | None:
         """Return the valid steps of a path, up to the win, or None if it does not win from here."""

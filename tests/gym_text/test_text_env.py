@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.wrappers import GoldAction, History
+from gym_text.wrappers import GoldAction
 
 COOKING, BABYAI, LANDER, CAR = "CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0"
 ALWAYS = {"score", "success", "failure"}
@@ -238,25 +238,6 @@ def test_expert_needing_more_steps_than_the_limit_warns_with_the_remedy(env_id, 
     needed = int(re.search(r"Pass max_episode_steps=(\d+) or more to gym.make", str(caught[0].message))[1])
     env = make(env_id, max_episode_steps=needed)
     assert follow_gold_action(env, *env.reset(seed=0))[1]["success"]
-
-
-def play_two_episodes(env, steps):
-    """Begin an episode, play some steps, none of which ends the game, and begin another episode."""
-    env.reset(seed=1)
-    for _ in range(steps):
-        env.step("look around")
-    env.reset(seed=0)
-
-
-def test_a_registered_limit_that_cuts_an_episode_short_of_the_expert_warns(make):
-    hard = {"num_locations": 11, "num_ingredients": 5}
-    with pytest.warns(UserWarning, match=r"needs 64 steps here, the limit is 50\. Pass max_episode_steps=64") as caught:
-        play_two_episodes(History(make(COOKING, **hard), 2), 50)
-    assert len(caught) == 1
-    for limit in (20, 64):  # chosen on purpose, so that nothing is wrong; and beyond the limit altogether
-        play_two_episodes(make(COOKING, max_episode_steps=limit, **hard), limit)
-    play_two_episodes(make(COOKING, **hard), 49)
-    play_two_episodes(make(COOKING), 50)
 
 
 # ---------------------------------------------------------------- seeds

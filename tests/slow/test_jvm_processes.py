@@ -151,21 +151,6 @@ def test_a_command_whose_games_all_play_in_threads_ends(command, tmp_path):
     assert sum(path.endswith("/chat/completions") for path, *_ in server.requests) >= 6  # three episodes of two steps
 
 
-def test_games_that_only_a_cycle_keeps_do_not_fill_java():
-    done = run_script("""
-        import gc, weakref
-        from gym_text.textworld_express.engine import ExpressGame
-        gc.disable()  # Python alone would look sooner or later
-        games = weakref.WeakSet()
-        for _ in range(40):
-            game = ExpressGame("coin", {"numLocations": 2})
-            game.itself = game
-            games.add(game)
-        print(len(games) <= 17)
-    """)
-    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
-
-
 def test_the_jvm_leaves_signals_to_python():
     done = run_script("""
         import os, signal, time, gymnasium as gym, gym_text
