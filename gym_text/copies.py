@@ -19,7 +19,7 @@ from gym_text.spec import Observation, TextSpec
 class Replayable(gym.Env[Observation, Any]):
     """An environment that `copy.deepcopy` and `pickle` can copy in the middle of an episode.
 
-    A copy is made with the same arguments and replays the episode's actions. It shares neither the window nor the game.
+    A copy is made with the same arguments and replays the episode's actions. It does not share the game.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:

@@ -21,7 +21,7 @@ class JavaGameEnv(IndexActionsEnv):
     Args:
         fold: The set of levels.
         expert: The hints in ``info``.
-        render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
+        render_mode: ``ansi``, ``rgb_array`` or None.
     """
 
     game_size: ClassVar[int]

@@ -171,7 +171,7 @@ class LunarLanderEnv(TextEnv):
     | `decimals` | None, 0 to 6 | None | decimals of the observation's numbers; the expert gets the rounded numbers, too |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, LunarLander's picture, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture; for human in a window |
 
     ## Info
 
@@ -215,7 +215,7 @@ class LunarLanderEnv(TextEnv):
         }
         if not -12 < gravity < 0:
             raise UsageError(f"gravity: expected a number above -12 and below 0; got {gravity!r}.")
-        picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
+        picture = "rgb_array" if render_mode == "rgb_array" else None
         self._game: Any = LunarLander(render_mode=picture, **self._dynamics)
         self._state = np.zeros(8, dtype=np.float32)
         self.text_spec = LUNAR_LANDER_SPEC

@@ -115,7 +115,7 @@ class MountainCarContinuousEnv(TextEnv):
     |---|---|---|---|
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, MountainCar's picture, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or MountainCar's picture; for human in a window |
 
     ## Info
 
@@ -136,7 +136,7 @@ class MountainCarContinuousEnv(TextEnv):
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
-        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode in ("rgb_array", "human") else None)
+        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
         self.text_spec = MOUNTAIN_CAR_SPEC
         self.action_space = spaces.Box(-1.0, 1.0, (1,), dtype=np.float32)
         low, high = self._game.low_state, self._game.high_state

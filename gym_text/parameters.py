@@ -43,7 +43,7 @@ _LAST_SECTIONS = """\
 {arguments}| `actions` | text, index | text | the action space |
 | `fold` | train, dev, test | train | the set of levels |
 | `expert` | off, path, replan | path | the hints in `info` |
-| `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
+| `render_mode` | ansi, rgb_array | None | text, or a picture of texts and valid actions; for human in a window |
 
 ## Info
 

@@ -1,4 +1,4 @@
-"""Pictures drawn by pygame: a page with the state of a text game, a caption below a picture, and a window on the screen.
+"""Pictures drawn by pygame: a page with the state of a text game, and a caption below a picture.
 
 All text is in the font that pygame ships, so that every machine draws the same picture.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import import_extra
 
 WIDTH, HEIGHT = 720, 480
 """Size of a page in pixels; even numbers, as video codecs need."""
@@ -79,51 +79,6 @@ def draw_caption(picture: np.ndarray, text: str, facts: str) -> np.ndarray:
     for number, line in enumerate(_cut(lines, 56 // _leading(size))):
         _write(canvas, line, (8, height + 27 + number * _leading(size)), size, _INK, width - 16)
     return _as_array(canvas)
-
-
-class Window:
-    """A window on the screen. It opens with the first picture.
-
-    Args:
-        title: The window's title.
-        fps: Most pictures a second; `show` waits before it draws one too early.
-    """
-
-    def __init__(self, title: str, fps: int) -> None:
-        self._title = title
-        self._fps = fps
-        self._clock: Any = None
-
-    def show(self, picture: np.ndarray) -> None:
-        """Show a picture, uint8 of shape (height, width, 3).
-
-        Raises:
-            UsageError: If the machine has no screen.
-        """
-        pygame = import_extra("pygame", "textworld")
-        if self._clock is None:
-            try:
-                pygame.display.init()
-            except pygame.error as error:
-                raise UsageError(
-                    f"render_mode: expected a screen for 'human'; pygame found none ({error}). Pass 'rgb_array' for pictures."
-                ) from error
-            self._clock = pygame.time.Clock()
-        size = (picture.shape[1], picture.shape[0])
-        screen = pygame.display.get_surface()
-        if screen is None or screen.get_size() != size:
-            screen = pygame.display.set_mode(size)
-            pygame.display.set_caption(self._title)
-        screen.blit(pygame.surfarray.make_surface(picture.transpose(1, 0, 2)), (0, 0))
-        pygame.event.pump()
-        self._clock.tick(self._fps)
-        pygame.display.flip()
-
-    def close(self) -> None:
-        """Close the window; the next picture opens it again."""
-        if self._clock is not None:
-            import_extra("pygame", "textworld").display.quit()
-            self._clock = None
 
 
 def prepare_pygame(extra: str) -> None:

@@ -9,6 +9,7 @@ names ``shared_memory=False``.
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -97,65 +98,44 @@ class TextHistory(spaces.Sequence):
         return f"TextHistory({self._max_length}, {self.n})"
 
 
-class AnyPicture(spaces.Space[np.ndarray]):
-    """A picture of any size: a uint8 array of shape (height, width, 3)."""
+class Anything(spaces.Space[Any]):
+    """Objects of one kind, such as pictures of any size, or functions.
 
-    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__((), np.dtype(object), seed)
+    Args:
+        kind: What they are called.
+        is_one: Returns whether a value is one of them.
+        example: What `sample` returns.
+    """
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Pictures of different sizes have no common flat form."""
-        return False
-
-    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray:
-        """Draw a small picture at random."""
-        height, width = self.np_random.integers(1, 9, 2)
-        return self.np_random.integers(0, 256, (height, width, 3), np.uint8)
-
-    def contains(self, x: Any) -> bool:
-        """Return whether `x` is a picture with at least one pixel."""
-        return isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim == 3 and x.shape[2] == 3 and x.size > 0
-
-    def __eq__(self, other: object) -> bool:
-        """All spaces of pictures are equal."""
-        return isinstance(other, AnyPicture)
-
-    def __repr__(self) -> str:
-        """Show the name."""
-        return "AnyPicture()"
-
-
-class AnyFunction(spaces.Space[Any]):
-    """A function without arguments, which a wrapper hands to its player."""
-
-    def __init__(self) -> None:
+    def __init__(self, kind: str, is_one: Callable[[Any], bool], example: Any) -> None:
         super().__init__((), np.dtype(object))
+        self._kind, self._is_one, self._example = kind, is_one, example
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Functions have no flat form."""
+        """Such objects have no common flat form."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Return a function that does nothing."""
-        return _nothing
+        """Return an example."""
+        return self._example
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` can be called."""
-        return callable(x)
+        """Return whether `x` is of this kind."""
+        return self._is_one(x)
 
     def __eq__(self, other: object) -> bool:
-        """All spaces of functions are equal."""
-        return isinstance(other, AnyFunction)
+        """Compare the kinds."""
+        return isinstance(other, Anything) and self._kind == other._kind
 
     def __repr__(self) -> str:
-        """Show the name."""
-        return "AnyFunction()"
+        """Show the kind."""
+        return f"Anything({self._kind!r})"
 
 
-def _nothing() -> None:
-    pass
+def is_picture(value: Any) -> bool:
+    """Return whether a value is a picture with at least one pixel: a uint8 array of shape (height, width, 3)."""
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3 and value.size > 0
 
 
 @create_shared_memory.register(FreeText)

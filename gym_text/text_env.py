@@ -16,7 +16,6 @@ from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
 from gym_text.hints import EXPERTS, Expert, ExpertPath
 from gym_text.schemas import HasSchemas
-from gym_text.screen import Window
 from gym_text.spaces import checked_action
 from gym_text.spec import Observation
 
@@ -36,17 +35,17 @@ class TextEnv(HasSchemas, Replayable):
     * Unless the expert is off, ``info`` has ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (its next
       action) and, with a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
     * `copy.deepcopy` and `pickle` make a new environment with the same arguments, which replays the running episode's actions.
-    * `fork` makes a copy for looking ahead: without hints and windows, by the engine's own means where those are faster.
+    * `fork` makes a copy for looking ahead: without hints, by the engine's own means where those are faster.
     * Actions have the type of `action_space`; `text_spec` translates them to names and back.
 
     Args:
         fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
         expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the player follows that path. ``replan``:
             ``gold_action`` also in every other state in which the expert finds a plan.
-        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, ``human`` for a window, None for no rendering.
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture (with ``human`` Gymnasium shows it in a window), or None.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # type: ignore[misc]
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles in a picture for those fields of the observation whose key is no good title."""
     _frame_keys: str = ""
@@ -62,7 +61,6 @@ class TextEnv(HasSchemas, Replayable):
         self.expert = expert
         self.render_mode = render_mode
         self.__episode: Episode | None = None
-        self.__window: Window | None = None
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -148,8 +146,6 @@ class TextEnv(HasSchemas, Replayable):
         if episode.path.names is not None:
             info["gold_path"] = episode.path.names
         info |= self.__gold_action(episode)
-        if self.render_mode == "human":
-            self.render()
         return copied(episode.observation), info | self._more_info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -166,18 +162,15 @@ class TextEnv(HasSchemas, Replayable):
             raise StepOrderError("step: expected a running episode; this one has ended. Call reset() for the next.")
         action = checked_action(action, self.action_space, self.text_spec)  # a refused action changes nothing
         try:
-            answer = self.__play(episode, action)
+            return self.__play(episode, action)
         except BaseException:  # Ctrl-C too: nobody knows whether the game has taken the step
             self.__episode = None
             raise
-        if self.render_mode == "human":
-            self.render()
-        return answer
 
     def __play(self, episode: Episode, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play a checked action; return the values of `step`."""
         name = self.__name(action, episode.observation) if episode.path.rest or self.render_mode else None
-        if self.render_mode in ("rgb_array", "human"):
+        if self.render_mode == "rgb_array":
             episode.last_action = name or ""
         episode.actions.append(action)
         outcome = episode.outcome = self._play(action)
@@ -197,10 +190,7 @@ class TextEnv(HasSchemas, Replayable):
         return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info
 
     def render(self) -> Any:
-        """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3)).
-
-        With ``human`` the picture goes into a window, and nothing is returned; `reset` and `step` then call this method themselves.
-        """
+        """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3))."""
         episode = self.__episode
         if episode is None:
             raise StepOrderError("render: expected an episode; there is none. Call reset() first.")
@@ -209,26 +199,18 @@ class TextEnv(HasSchemas, Replayable):
             return None
         if self.render_mode == "ansi":
             return f"{episode.observation['goal']}\n\n{episode.observation['text']}"
-        if self.render_mode == "rgb_array":
-            return self._frame()
-        if self.__window is None:
-            self.__window = Window(self.spec.id if self.spec else type(self).__name__, self.metadata["render_fps"])
-        self.__window.show(self._frame())
-        return None
+        return self._frame()
 
     def close(self) -> None:
-        """End the episode, close the window and release the game; call `reset` before another step."""
+        """End the episode and release the game; call `reset` before another step."""
         self.__episode = None
-        if self.__window is not None:
-            self.__window.close()
         super().close()
 
     def fork(self, *, unseen: np.random.Generator | None = None) -> Self:
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
 
         Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`: the copy has all that the
-        player has not seen, such as what lies behind a door. The copy gives no expert's hints and opens no window. Close it after
-        use.
+        player has not seen, such as what lies behind a door. The copy gives no expert's hints. Close it after use.
 
         Args:
             unseen: None for such a copy. A generator draws anew what the player has not seen in this episode; the copy then shows
@@ -244,8 +226,6 @@ class TextEnv(HasSchemas, Replayable):
             )
         twin = self._anew()
         twin.expert = "off"
-        if twin.render_mode == "human":
-            twin.render_mode = None
         episode = self.__episode
         if episode is not None and not self._fork_game(twin):
             twin._replay_episode(episode.level, tuple(episode.actions))

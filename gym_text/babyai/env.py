@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
-from gym_text.babyai.copies import copied_game
-from gym_text.babyai.describe import Reach, Sight, describe, describe_effect, look, useful_actions
+from gym_text.babyai.describe import SCENERY, Reach, Sight, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.screen import draw_caption
 from gym_text.spaces import ActionNames, FreeText
@@ -110,7 +111,7 @@ class BabyAITextEnv(TextEnv):
     | `valid_actions` | True, False | False | the observation lists the actions that change something |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, minigrid's picture above the mission, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or minigrid's picture above the mission; for human in a window |
 
     ## Info
 
@@ -191,7 +192,11 @@ class BabyAITextEnv(TextEnv):
         )
 
     def _fork_game(self, twin: Self) -> bool:
-        twin._game, twin._reach = copied_game(self._game, more=self._reach)
+        shared: dict[int, Any] = {}  # what no step changes; without it a copy takes three times as long
+        for value in (*vars(self._game).values(), *self._game.grid.grid):
+            if isinstance(value, spaces.Space | np.random.Generator | EnvSpec) or getattr(value, "type", None) in SCENERY:
+                shared[id(value)] = value
+        twin._game, twin._reach = copy.deepcopy((self._game, self._reach), shared)
         twin._last_action, twin._rewarded, twin._sights = self._last_action, self._rewarded, self._sights.copy()
         return True
 

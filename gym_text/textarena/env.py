@@ -27,7 +27,7 @@ class ArenaEnv(TextEnv):
         game: TextArena's id of the game.
         fold: The range of seeds.
         expert: Without effect, as there is no expert.
-        render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
+        render_mode: ``ansi``, ``rgb_array`` or None.
 
     Raises:
         MissingDependencyError: If TextArena is not installed.
@@ -169,7 +169,7 @@ class TextArenaEnv(ArenaEnv):
     | `game` | see the table | GuessTheNumber-v0 | TextArena's id |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | without effect: there is no expert |
-    | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or a picture of text and moves; for human in a window |
 
     ## Info
 

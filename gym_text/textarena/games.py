@@ -1,4 +1,4 @@
-"""Which of TextArena's games can be played here, by TextArena's ids, and why the others cannot."""
+"""Which of TextArena's games can be played here, by TextArena's ids; docs/worlds.md says why the others cannot."""
 
 from __future__ import annotations
 
@@ -17,29 +17,8 @@ TWO_PLAYERS = (
     *("IteratedRockPaperScissors", "IteratedTwoThirdsAverage", "KuhnPoker", "Nim", "Othello", "PigDice", "SimpleNegotiation"),
     *("SimpleTak", "TicTacToe", "TruthAndDeception", "WildTicTacToe"),
 )
-_NLTK = "it needs NLTK's word lists, which are downloaded at run time"
-_JUDGE = "a language model of a provider takes part in it or judges it"
-_PYTHON = "its module is not valid Python 3.11"
-_SEVERAL = "several marks in one action have an effect that differs from process to process"
-LEFT_OUT = {
-    **dict.fromkeys(("DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains", "WordLadder", "WordSearch"), _NLTK),
-    **dict.fromkeys(("Wordle",), _NLTK),
-    **dict.fromkeys(("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), _JUDGE),
-    **dict.fromkeys(("Checkers", "Chess", "ReverseTicTacToe"), _PYTHON),
-    **dict.fromkeys(("Crosswords", "LogicPuzzle"), _SEVERAL),
-    "BabyAiText": "BabyAIText-v0 is that game, on stock minigrid",
-    "Bandit": "its reward for a wrong button is higher for a worse button",
-    "FifteenPuzzle": "half of its boards cannot be solved, and it raises an error when a board is solved",
-    "IteratedMatchingPennies": "it shows the first player's choice to the second",
-    "Klondike": "its reward is a number of cards, up to 52",
-    "Set": "its reward is a number of sets, up to 20",
-    "UltimateTexasHoldem": "a game lasts 1,000 rounds",
-    "UltimateTicTacToe": "it does not end when the board in which a player must move is full and undecided",
-    "UsedCarNegotiation": "both players get a share instead of a win, and accepting an offer that nobody has made ends it",
-}
-"""The reason why a game is left out, by the game's name. Games in none of these lists are for more players, or were not tried."""
-_SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
-"""Variants whose levels take too long to make, with the mean time for a level."""
+_SLOW = ("Sokoban-v0-medium", "Sudoku-v0-hard")
+"""Variants of which a level takes 35 and 14 seconds to make."""
 
 
 @cache
@@ -50,19 +29,13 @@ def games(players: int) -> tuple[str, ...]:
 
 
 def check_game(game: str, players: int) -> None:
-    """Raise `UsageError` unless a game can be played; the message says why not, or suggests other names."""
-    playable = games(players)
-    if game in playable:
-        return
-    base = base_name(str(game))
-    if game in _SLOW:
-        raise UsageError(f"game: {game} is left out: one of its levels takes {_SLOW[game]} to make. Take {base}-v0.")
-    if base in LEFT_OUT:
-        raise UsageError(f"game: {base} is left out: {LEFT_OUT[base]}. docs/worlds.md lists the games.")
+    """Raise `UsageError` unless a game can be played; the message suggests other names."""
     other, env_id = (2, "TextArenaTwoPlayers-v0") if players == 1 else (1, "TextArenaText-v0")
     if game in games(other):
         raise UsageError(f"game: {game} is for {'two players' if other == 2 else 'one player'}; make {env_id} with it.")
-    raise unknown_choice("game", game, playable, preferred=[name for name in playable if name.endswith("-v0")])
+    if game not in games(players):
+        error = unknown_choice("game", game, games(players), preferred=[name for name in games(players) if name.endswith("-v0")])
+        raise UsageError(f"{error} docs/worlds.md says which games are left out, and why.")
 
 
 def lists_moves(game: str) -> bool:

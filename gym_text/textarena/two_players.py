@@ -84,7 +84,7 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | `player` | None, 0, 1 | None | the agent's side; None: 0 for even seeds, 1 for odd ones |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | without effect: there is no expert |
-    | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or a picture of text and moves; for human in a window |
 
     ``random`` draws a legal move; the seed determines the draws. A function takes an observation and returns an action as text;
     copies of the game by `fork` share it, unless it is an object with a method ``fork``, which returns its copy. The name of a

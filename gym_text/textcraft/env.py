@@ -118,7 +118,7 @@ class TextCraftEnv(IndexActionsEnv):
     | `actions` | text, index | text | the action space |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
+    | `render_mode` | ansi, rgb_array | None | text, or a picture of texts and valid actions; for human in a window |
 
     ## Info
 

@@ -56,7 +56,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
-        render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
+        render_mode: ``ansi``, ``rgb_array`` or None.
         parameters: The game's parameters.
 
     Raises:

@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.copies import fork
 from gym_text.errors import UsageError
-from gym_text.spaces import AnyFunction
+from gym_text.spaces import Anything
 
 Look = tuple[str, tuple[str, ...]]
 """What a state looks like: the text, and the valid actions if they are listed."""
@@ -62,7 +62,7 @@ class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         super().__init__(env)
         if not isinstance(env.observation_space, spaces.Dict):
             raise UsageError(f"Forks: expected a Dict observation space; got {env.observation_space}.")
-        self.observation_space = spaces.Dict({**env.observation_space.spaces, "fork": AnyFunction()})
+        self.observation_space = spaces.Dict({**env.observation_space.spaces, "fork": Anything("function", callable, dict)})
         self._score = 0.0
         self._seen: frozenset[Look] = frozenset()
         self._present: Look = "", ()

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import MissingDependencyError, UsageError
 from gym_text.screen import prepare_pygame
-from gym_text.spaces import AnyPicture
+from gym_text.spaces import Anything, is_picture
 
 
 class Picture(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
@@ -32,7 +32,9 @@ class Picture(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
             )
         if not isinstance(env.observation_space, spaces.Dict):
             raise UsageError(f"Picture: expected a Dict observation space; got {env.observation_space}.")
-        self.observation_space = spaces.Dict({**env.observation_space.spaces, "picture": AnyPicture()})
+        self.observation_space = spaces.Dict(
+            {**env.observation_space.spaces, "picture": Anything("picture", is_picture, np.zeros((1, 1, 3), np.uint8))}
+        )
         with contextlib.suppress(MissingDependencyError):
             prepare_pygame("box2d")  # many environments draw with pygame, which may fail without a screen
 
@@ -43,7 +45,7 @@ class Picture(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
             UsageError: If the environment draws something else.
         """
         picture = self.env.render()
-        if picture not in AnyPicture():
+        if not is_picture(picture):
             raise UsageError(
                 f"Picture: expected render() to return a uint8 array of shape (height, width, 3); got {str(picture)[:60]!r}."
             )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gym_text.user_folder import user_folder
+from gym_text.user_folder import cache_folder
 from gym_text_policies.files.safe_files import replacing
 
 _recalled: dict[tuple[str, str], Any] = {}
@@ -34,7 +34,7 @@ def recall(kind: str, facts: Mapping[str, Any]) -> Any:
             if record["facts"] != json.loads(text):
                 return None
             _recalled[kind, text] = record["value"]
-        except (OSError, RuntimeError, ImportError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ImportError, ValueError, KeyError, TypeError, RecursionError):
             return None
     return _recalled[kind, text]
 
@@ -49,7 +49,7 @@ def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
     """
     text = json.dumps(facts, sort_keys=True)
     _recalled[kind, text] = value
-    with contextlib.suppress(OSError, RuntimeError, ImportError):  # no home, a full disk, no platformdirs
+    with contextlib.suppress(OSError, ValueError, ImportError):  # no home, a full disk, no platformdirs
         path = _path(kind, text)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -57,7 +57,4 @@ def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
 
 
 def _path(kind: str, text: str) -> Path:
-    folder = user_folder("local")
-    if folder is None:
-        raise FileNotFoundError("no home")
-    return folder / kind / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    return cache_folder(kind, "local") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"

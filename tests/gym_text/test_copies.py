@@ -89,11 +89,6 @@ def test_a_fork_draws_and_encodes_as_the_environment_does(wrapper, make):
     np.testing.assert_equal(copied.step(2)[0], env.step(2)[0])
 
 
-def test_a_fork_opens_no_window(make):
-    env = make("BabyAIText-v0", render_mode="human")
-    assert fork(env).unwrapped.render_mode is None
-
-
 def test_a_fork_gives_no_hints(make):
     env = GoldAction(make("BabyAIText-v0"))
     obs, info = env.reset(seed=0)

@@ -178,7 +178,7 @@ def test_wrong_seeds_options_and_choices_are_refused(make):
     for argument, value, message in (
         ("fold", "tset", "fold: expected one of 'train', 'dev', 'test'; got 'tset'. Did you mean 'test'?"),
         ("expert", None, "expert: expected one of 'off', 'path', 'replan'; got None."),
-        ("render_mode", "ascii", "render_mode: expected one of 'ansi', 'rgb_array', 'human'; got 'ascii'. Did you mean 'ansi'?"),
+        ("render_mode", "ascii", "render_mode: expected one of 'ansi', 'rgb_array'; got 'ascii'. Did you mean 'ansi'?"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             type(env.unwrapped)(**{argument: value})
