@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium.utils import seeding
 
-from gym_text.errors import check_int
-from gym_text.folds import MAX_SEED
-
-LIMIT = 999
-"""Most steps of an episode, as Gymnasium registers it."""
 _POWER, _GRAVITY = np.float32(0.0015), 0.0025
 _LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
-_Records = list[tuple[np.ndarray, np.ndarray]]
-"""For each step the indices of cars, and a value of each of them."""
 
 
 class Played(NamedTuple):
@@ -41,22 +34,11 @@ class Played(NamedTuple):
 
 Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Maps observations (float32, shape (n, k)) and the indices of their episodes (int, shape (n,)) to actions, shape (n,)."""
+PlayTogether = Callable[[Act, Sequence[int], int], list[Played]]
+"""Plays one episode for each seed, for a greatest number of steps, with exactly the numbers of Gymnasium's environment."""
 
 
-class PlayTogether(Protocol):
-    """Plays one episode for each seed, all in one computation, with exactly the numbers of Gymnasium's environment."""
-
-    def __call__(self, act: Act, seeds: Sequence[int], *, limit: int) -> Sequence[Played]:
-        """Return the episodes.
-
-        Args:
-            act: Chooses the actions of all episodes that still run.
-            seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them.
-            limit: Most steps of an episode.
-        """
-
-
-def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT) -> list[Played]:
+def drive(act: Act, seeds: Sequence[int], limit: int) -> list[Played]:
     """Drive one car for each seed until it reaches the flag, or for `limit` steps.
 
     Args:
@@ -64,32 +46,25 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT) -> list[Played]
         seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them; a seed may occur several times.
         limit: Most steps.
     """
-    seeds = [check_int("seed", seed, 0, MAX_SEED) for seed in seeds]
-    starts = {seed: float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in dict.fromkeys(seeds)}
-    position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
-    velocity = np.zeros(len(seeds))
+    starts = [float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in seeds]
+    position, velocity = np.array(starts), np.zeros(len(seeds))  # float64, as Gymnasium's state is until the first step
+    observations = np.zeros((limit + 1, len(seeds), 2), dtype=np.float32)
+    observations[0, :, 0] = position
+    forces = np.zeros((limit, len(seeds)), dtype=np.float32)
     totals, lengths, won = np.zeros(len(seeds)), np.full(len(seeds), limit), np.zeros(len(seeds), dtype=bool)
     cars = np.arange(len(seeds))  # those that still drive
-    observations: _Records = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
-    forces: _Records = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
     for step in range(limit):
         if not len(cars):
             break
-        obs = np.empty((len(cars), 2), dtype=np.float32)
-        obs[:, 0], obs[:, 1] = position, velocity
-        force = _between(np.asarray(act(obs, cars), dtype=np.float32), -1, 1)
-        observations.append((cars, obs))
-        forces.append((cars, force))
+        force = forces[step, cars] = _between(np.asarray(act(observations[step, cars], cars), dtype=np.float32), -1, 1)
         position, velocity, arrived = _step(position, velocity, force)
+        observations[step + 1, cars] = np.stack([position, velocity], axis=1)
         effort = force.astype(np.float64)
         totals[cars] += arrived * 100.0 - effort * effort * 0.1
-        if arrived.any():
-            won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
-            observations.append((cars[arrived], np.stack([position, velocity], axis=1)[arrived]))
-            cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
-    observations.append((cars, np.stack([position, velocity], axis=1)))
-    histories = zip(_by_car(observations, len(seeds)), _by_car(forces, len(seeds)), strict=True)
-    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(histories)]
+        won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
+        cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
+    episodes = enumerate(lengths.tolist())
+    return [Played(float(totals[i]), n, bool(won[i]), observations[: n + 1, i], forces[:n, i]) for i, n in episodes]
 
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -107,10 +82,3 @@ def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Clip values as `numpy.clip` does; for few values this is several times as fast."""
     dtype = values.dtype.type
     return np.asarray(np.minimum(np.maximum(values, dtype(low)), dtype(high)))
-
-
-def _by_car(records: _Records, cars: int) -> list[np.ndarray]:
-    """Return the values of each car, in the order of the steps."""
-    indices = np.concatenate([car_indices for car_indices, _ in records])
-    values = np.concatenate([car_values for _, car_values in records])[np.argsort(indices, kind="stable")]
-    return np.split(values, np.cumsum(np.bincount(indices, minlength=cars))[:-1]) if cars else []

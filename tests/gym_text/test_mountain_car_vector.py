@@ -18,7 +18,7 @@ def force(weights, obs):
 @pytest.mark.parametrize("limit", [1, 999])
 def test_every_number_is_gymnasiums_to_the_last_bit(limit):
     seeds = [1_000_000 + i for i in range(len(WEIGHTS))]
-    drives = drive(lambda obs, cars: force(WEIGHTS[cars], obs), seeds, limit=limit)
+    drives = drive(lambda obs, cars: force(WEIGHTS[cars], obs), seeds, limit)
     env = gym.make("MountainCarContinuous-v0", max_episode_steps=limit)
     for weights, seed, driven in zip(WEIGHTS, seeds, drives, strict=True):
         obs, _ = env.reset(seed=seed)
@@ -37,9 +37,9 @@ def test_every_number_is_gymnasiums_to_the_last_bit(limit):
 def test_a_car_does_not_depend_on_the_others():
     seeds = [3, 4, 3, 5]
     weights = WEIGHTS[[11, 0, 11, 12]]
-    together = drive(lambda obs, cars: force(weights[cars], obs), seeds)
-    alone = [drive(lambda obs, cars, i=i: force(weights[[i]], obs), [seed])[0] for i, seed in enumerate(seeds)]
+    together = drive(lambda obs, cars: force(weights[cars], obs), seeds, 999)
+    alone = [drive(lambda obs, cars, i=i: force(weights[[i]], obs), [seed], 999)[0] for i, seed in enumerate(seeds)]
     assert [d.total_reward for d in together] == [d.total_reward for d in alone]
     assert together[0].total_reward == together[2].total_reward
     assert together[0].length == alone[0].length
-    assert drive(lambda obs, cars: force(weights, obs), []) == []
+    assert drive(lambda obs, cars: force(weights, obs), [], 999) == []
