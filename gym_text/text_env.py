@@ -15,11 +15,29 @@ from gym_text.episode_state import Episode, Outcome, copied, draw_state
 from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
 from gym_text.hints import EXPERTS, Expert, ExpertPath
-from gym_text.schemas import HasSchemas
 from gym_text.spaces import checked_action
-from gym_text.spec import Observation
+from gym_text.spec import Observation, TextSpec
 
-__all__ = ["Expert", "Fold", "Outcome", "TextEnv"]
+__all__ = ["Expert", "Fold", "HasSchemas", "Outcome", "TextEnv"]
+
+
+class HasSchemas:
+    """An environment or wrapper that returns its `text_spec` as JSON schemas."""
+
+    text_spec: TextSpec
+    """What a player must know of the environment."""
+
+    def get_observation_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of the observation."""
+        return self.text_spec.observation_schema()
+
+    def get_action_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of an action's name."""
+        return self.text_spec.action_schema()
+
+    def get_goal_description(self) -> str:
+        """Return what the task is."""
+        return self.text_spec.goal
 
 
 class TextEnv(HasSchemas, Replayable):

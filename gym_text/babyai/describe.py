@@ -39,19 +39,31 @@ class View(NamedTuple):
     """The object in each cell, in the order of `_CELLS`. None for a cell that is empty or unseen, and for the agent's own cell."""
     lit: list[int]
     """The visible columns of each row, one bit for each column; the near rows first."""
+    position: tuple[int, int] = (0, 0)
+    """Where the agent stands, and which way it faces."""
+    direction: int = 0
 
     @property
     def front(self) -> Any:
         """The object in front of the agent, or None."""
         return self.things[_LINES["forward"][0]]
 
+    def cells(self) -> Iterator[tuple[int, int]]:
+        """Yield the positions in the grid of the cells that the agent sees."""
+        offsets = _OFFSETS[self.direction]
+        for row, lit in zip(_ROWS, self.lit, strict=False):
+            for column, index in enumerate(row):
+                if lit >> column & 1:
+                    yield self.position[0] + offsets[index][0], self.position[1] + offsets[index][1]
+
 
 def look(game: Any) -> View:
     """Return the view of the agent in a minigrid game. The grid has a wall around it, so nothing beyond is visible."""
     cells, width, height = game.grid.grid, game.grid.width, game.grid.height
-    x0, y0 = game.agent_pos
-    offsets = _OFFSETS[game.agent_dir]
-    view, lit = View([None] * len(_CELLS), []), 1 << _MIDDLE
+    x0, y0 = map(int, game.agent_pos)
+    direction = int(game.agent_dir)
+    offsets = _OFFSETS[direction]
+    view, lit = View([None] * len(_CELLS), [], (x0, y0), direction), 1 << _MIDDLE
     for row in _ROWS:
         things, opaque = [], 0
         for column, index in enumerate(row):
@@ -85,35 +97,6 @@ def _spread(lit: int, opaque: int) -> tuple[int, int]:
                 lit |= 1 << column + side
                 ahead |= 1 << column + side | 1 << column
     return lit, ahead
-
-
-class Sight(NamedTuple):
-    """From where the agent has looked, and what it saw of its view."""
-
-    position: tuple[int, int]
-    direction: int
-    lit: tuple[int, ...]
-    """As in `View`."""
-
-    @staticmethod
-    def of(game: Any, view: View) -> Sight:
-        """Return the sight of a view that the agent in a minigrid game has now."""
-        x, y = game.agent_pos
-        return Sight((int(x), int(y)), int(game.agent_dir), tuple(view.lit))
-
-    def cells(self) -> Iterator[tuple[int, int]]:
-        """Yield the positions in the grid of the cells that the agent saw."""
-        x0, y0 = self.position
-        offsets = _OFFSETS[self.direction]
-        for row, lit in zip(_ROWS, self.lit, strict=False):
-            for column, index in enumerate(row):
-                if lit >> column & 1:
-                    yield x0 + offsets[index][0], y0 + offsets[index][1]
-
-
-def seen_cells(game: Any) -> Iterator[tuple[int, int]]:
-    """Yield the positions in the grid of the cells that the agent in a minigrid game sees."""
-    return Sight.of(game, look(game)).cells()
 
 
 def describe(view: View, carrying: Any) -> str:

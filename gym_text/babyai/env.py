@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from gym_text.babyai.describe import SCENERY, Reach, Sight, describe, describe_effect, look, useful_actions
+from gym_text.babyai.describe import SCENERY, Reach, View, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.screen import draw_caption
 from gym_text.spaces import ActionNames, FreeText
@@ -165,7 +165,7 @@ class BabyAITextEnv(TextEnv):
         self._last_action: int | None = None
         self._rewarded = False
         self._reach = Reach(None, "", None)
-        self._sights: list[Sight] = []
+        self._views: list[View] = []  # all that the agent has had in this episode
 
     @cached_property
     def _game(self) -> Any:
@@ -174,7 +174,7 @@ class BabyAITextEnv(TextEnv):
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action, self._rewarded, self._sights = None, False, []
+        self._last_action, self._rewarded, self._views = None, False, []
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
@@ -197,13 +197,13 @@ class BabyAITextEnv(TextEnv):
             if isinstance(value, spaces.Space | np.random.Generator | EnvSpec) or getattr(value, "type", None) in SCENERY:
                 shared[id(value)] = value
         twin._game, twin._reach = copy.deepcopy((self._game, self._reach), shared)
-        twin._last_action, twin._rewarded, twin._sights = self._last_action, self._rewarded, self._sights.copy()
+        twin._last_action, twin._rewarded, twin._views = self._last_action, self._rewarded, self._views.copy()
         return True
 
     def _draw_unseen(self, rng: np.random.Generator) -> None:
         from gym_text.babyai.unseen import draw_unseen
 
-        draw_unseen(self._game, {cell for sight in self._sights for cell in sight.cells()}, rng)
+        draw_unseen(self._game, {cell for view in self._views for cell in view.cells()}, rng)
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         self._twin = game = self._twin or self._make_game()
@@ -229,7 +229,7 @@ class BabyAITextEnv(TextEnv):
     def _observation(self) -> Observation:
         view, carrying = look(self._game), self._game.carrying
         text = describe(view, carrying)
-        self._sights.append(Sight.of(self._game, view))
+        self._views.append(view)
         if self.feedback:
             before, self._reach = self._reach, Reach.of(view, carrying)
             if self._last_action is not None:

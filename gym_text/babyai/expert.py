@@ -12,7 +12,7 @@ from typing import Any
 from minigrid.envs.babyai.core.verifier import AfterInstr, PickupInstr, PutNextInstr, SeqInstr
 from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal, ExploreSubgoal, GoNextToSubgoal
 
-from gym_text.babyai.describe import seen_cells
+from gym_text.babyai.describe import look
 
 _logger = logging.getLogger(__name__)
 _ROUNDS = 50
@@ -117,5 +117,5 @@ class _Bot(BabyAIBot):
         return super()._shortest_path(accept_fn, try_with_blockers)
 
     def _process_obs(self) -> None:
-        for cell in seen_cells(self.mission):
+        for cell in look(self.mission).cells():
             self.vis_mask[cell] = True

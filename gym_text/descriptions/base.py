@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,11 +34,11 @@ def never(_: Ending) -> bool:
 
 @dataclass(frozen=True)
 class Description:
-    """A `TextSpec`, and the function that turns an observation into words."""
+    """A `TextSpec`, and what else is known of an environment."""
 
     spec: TextSpec
-    describe: Callable[[Any], str]
-    """Describes the environment's original observation in words."""
+    describe: Callable[[Any], str] | None = None
+    """Describes the environment's original observation in words; None: by `words_of_numbers`."""
     success: Callable[[Ending], bool] = never
     """Returns whether the task is done at the end of an episode."""
     limit: int | None = None
@@ -55,26 +54,6 @@ def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = Fa
         "goal": Field("the task"),
         OBSERVATION: Field(meaning, tuple(quantities), is_scalar=is_scalar),
     }
-
-
-def side(value: float, negative: str, positive: str, digits: int = 2) -> str:
-    """Return a space and the direction of a value; nothing if the value rounds to 0 at this number of digits."""
-    rounded = round(value, digits)
-    return "" if rounded == 0 else f" {negative if rounded < 0 else positive}"
-
-
-def amount(value: float, unit: str, negative: str, positive: str, digits: int = 2) -> str:
-    """Return the absolute value, its unit and the direction that its sign stands for.
-
-    >>> amount(-0.25, "m/s", "to the left", "to the right")
-    '0.25 m/s to the left'
-    """
-    return f"{abs(value):.{digits}f} {unit}{side(value, negative, positive, digits)}"
-
-
-def degrees(cos: float, sin: float) -> float:
-    """Return the angle with this cosine and sine, from -180 to 180 degrees."""
-    return math.degrees(math.atan2(sin, cos))
 
 
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:

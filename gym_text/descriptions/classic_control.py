@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
 from gym_text import mountain_car as car_in_words
-from gym_text.descriptions.base import Description, amount, degrees, fields, side
+from gym_text.descriptions.base import Description, fields
 from gym_text.mountain_car_vector import drive
 from gym_text.spec import Action, Quantity, TextSpec
 
@@ -44,17 +44,7 @@ def cart_pole(env: gym.Env[Any, Any]) -> Description:
         encoding="discrete",
         reward="-1 when the pole falls or the cart leaves, else 0." if negative else "1 for every step.",
     )
-    return Description(spec, _cart_pole_in_words, lambda end: end.truncated and not end.terminated)
-
-
-def _cart_pole_in_words(obs: Any) -> str:
-    x, velocity, angle, spin = (float(value) for value in obs)
-    position = f"{amount(x, 'm', 'left', 'right', 3)} of the centre" if round(x, 3) else "0.000 m from the centre"
-    moves, tilts, turns = (
-        amount(value, unit, "to the left", "to the right", 3)
-        for value, unit in ((velocity, "m/s"), (angle, "radians"), (spin, "radians/s"))
-    )
-    return f"The cart is {position} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
+    return Description(spec, success=lambda end: end.truncated and not end.terminated)
 
 
 def acrobot(env: gym.Env[Any, Any]) -> Description:
@@ -83,17 +73,7 @@ def acrobot(env: gym.Env[Any, Any]) -> Description:
         encoding="discrete",
         reward="-1 for every step that does not reach the height.",
     )
-    return Description(spec, _acrobot_in_words, lambda end: end.terminated)
-
-
-def _acrobot_in_words(obs: Any) -> str:
-    cos1, sin1, cos2, sin2, velocity1, velocity2 = (float(value) for value in obs)
-    height = -cos1 - (cos1 * cos2 - sin1 * sin2)
-    return (
-        f"First link: {degrees(cos1, sin1):.0f} degrees from hanging down, turning at {velocity1:.2f} radians/s.\n"
-        f"Second link: {degrees(cos2, sin2):.0f} degrees relative to the first, turning at {velocity2:.2f} radians/s.\n"
-        f"The free end is {abs(height):.2f} m{side(height, 'below', 'above') or ' from'} the fixed point."
-    )
+    return Description(spec, success=lambda end: end.terminated)
 
 
 def pendulum(env: gym.Env[Any, Any]) -> Description:
@@ -121,14 +101,7 @@ def pendulum(env: gym.Env[Any, Any]) -> Description:
         reward="At every step -(angle squared + 0.1 x angular velocity squared + 0.001 x torque squared), the angle 0 upright.",
     )
     # success: within about 18 degrees of upright at the end of the episode
-    return Description(spec, _pendulum_in_words, lambda end: end.truncated and float(end.observation[0]) > 0.95)
-
-
-def _pendulum_in_words(obs: Any) -> str:
-    cos, sin, velocity = (float(value) for value in obs)
-    ways = "clockwise", "counter-clockwise"
-    tilt, turns = amount(degrees(cos, sin), "degrees", *ways, 0), amount(velocity, "radians/s", *ways)
-    return f"The pendulum is {tilt} from upright and turns {turns}."
+    return Description(spec, success=lambda end: end.truncated and float(end.observation[0]) > 0.95)
 
 
 def _car(env: gym.Env[Any, Any]) -> tuple[float, list[Quantity]]:

@@ -17,11 +17,13 @@ _MOST_CLIFF_STEPS = 200
 """CliffWalking is registered without a limit; 13 steps are enough, and a random player takes thousands."""
 
 
+_WAYS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+
+
 def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     """Describe FrozenLake with the map it was made with."""
     lake: Any = env.unwrapped
     rows = tuple("".join(tile.decode() for tile in row) for row in lake.desc)
-    width = len(rows[0])
     # the outcomes of moving left from a tile that does not end the episode: one, or on slippery ice three, the intended second
     outcomes = next(lake.P[i][0] for i, tile in enumerate("".join(rows)) if tile in "SF")
     slips = (
@@ -29,67 +31,62 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
         if len(outcomes) > 1
         else " A step always goes where you want."
     )
-    spec = TextSpec(
-        goal=(
-            "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps "
-            "against the edge "
-            f"have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
-        ),
-        fields=fields(
-            "the tile you stand on", [Quantity("tile", f"{width} x row + column", 0, lake.nrow * width - 1)], is_scalar=True
-        ),
-        actions=tuple(Action(f"move {way}", f"one tile {way}") for way in ("left", "down", "right", "up")),
-        encoding="discrete",
-        reward="1 for reaching the goal.",
+    goal = (
+        "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps "
+        f"against the edge have no effect.{slips}"
     )
-    tiles = {"F": "safe ice", "S": "the start", "H": "a hole", "G": "the goal"}
-    ways = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-
+    spec = _spec_of_map(rows, goal, "tile", ("left", "down", "right", "up"), "1 for reaching the goal.")
+    names = {"F": "safe ice", "S": "the start", "H": "a hole", "G": "the goal"}
     goals = {i for i, tile in enumerate("".join(rows)) if tile == "G"}
-    describe = partial(_place_in_words, rows, ways, tiles, says_tile=True)
+    describe = partial(_place_in_words, spec, rows, names, says_tile=True)
     return Description(spec, describe, lambda end: end.terminated and int(end.observation) in goals)
 
 
 def cliff_walking(env: gym.Env[Any, Any]) -> Description:
     """Describe CliffWalking."""
     cliff: Any = env.unwrapped
-    height, width = cliff.shape
-    rows = tuple("".join("C" if cliff._cliff[row, column] else "." for column in range(width)) for row in range(height))
+    rows = tuple("".join("C" if is_cliff else "." for is_cliff in row) for row in cliff._cliff)
     rows = (*rows[:-1], f"S{rows[-1][1:-1]}G")
     slips = (
         " The ground is slippery: each step goes where you want or to one of the two sides, each with probability 1/3."
         if cliff.is_slippery
         else ""
     )
-    spec = TextSpec(
-        goal=(
-            "Walk from the start S to the goal G in as few steps as possible. Stepping onto the cliff C puts you back to "
-            "the start. Steps "
-            f"against the edge have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
-        ),
-        fields=fields(
-            "the cell you stand on", [Quantity("cell", f"{width} x row + column", 0, height * width - 1)], is_scalar=True
-        ),
-        actions=tuple(Action(f"move {way}", f"one cell {way}") for way in ("up", "right", "down", "left")),
-        encoding="discrete",
-        reward="-1 for every step, -100 for stepping onto the cliff.",
+    goal = (
+        "Walk from the start S to the goal G in as few steps as possible. Stepping onto the cliff C puts you back to "
+        f"the start. Steps against the edge have no effect.{slips}"
     )
-    cells = {".": "free", "C": "the cliff", "S": "the start", "G": "the goal"}
-    ways = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
-
-    describe = partial(_place_in_words, rows, ways, cells, says_tile=False)
+    reward = "-1 for every step, -100 for stepping onto the cliff."
+    spec = _spec_of_map(rows, goal, "cell", ("up", "right", "down", "left"), reward)
+    names = {".": "free", "C": "the cliff", "S": "the start", "G": "the goal"}
+    describe = partial(_place_in_words, spec, rows, names, says_tile=False)
     return Description(spec, describe, lambda end: end.terminated, limit=_MOST_CLIFF_STEPS)
 
 
-def _place_in_words(
-    rows: tuple[str, ...], ways: dict[str, tuple[int, int]], names: dict[str, str], obs: Any, *, says_tile: bool
-) -> str:
+def _spec_of_map(rows: tuple[str, ...], goal: str, place: str, ways: tuple[str, ...], reward: str) -> TextSpec:
+    """Return the spec of a walk on a map, whose places are called tiles or cells."""
+    width = len(rows[0])
+    return TextSpec(
+        goal=f"{goal} The map, row 0 first:\n" + "\n".join(rows),
+        fields=fields(
+            f"the {place} you stand on",
+            [Quantity(place, f"{width} x row + column", 0, len(rows) * width - 1)],
+            is_scalar=True,
+        ),
+        actions=tuple(Action(f"move {way}", f"one {place} {way}") for way in ways),
+        encoding="discrete",
+        reward=reward,
+    )
+
+
+def _place_in_words(spec: TextSpec, rows: tuple[str, ...], names: dict[str, str], obs: Any, *, says_tile: bool) -> str:
     """Return where on a map the player stands, and what lies in each direction, in words."""
     row, column = divmod(int(obs), len(rows[0]))
     on = f", on {names[rows[row][column]]}" if says_tile else ""
     sentences = [f"You stand in row {row}, column {column}{on}."]
-    for way, (down, right) in ways.items():
-        y, x = row + down, column + right
+    for action in spec.actions:
+        way = action.name.removeprefix("move ")
+        y, x = row + _WAYS[way][0], column + _WAYS[way][1]
         inside = 0 <= y < len(rows) and 0 <= x < len(rows[0])
         sentences.append(f"{way.capitalize()}: {names[rows[y][x]] if inside else 'the edge'}.")
     return " ".join(sentences)

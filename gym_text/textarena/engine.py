@@ -19,7 +19,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from gym_text.errors import EngineError, import_extra
 from gym_text.textarena.moves import MOVES
@@ -51,24 +51,6 @@ class _GameRandom:
     def __getattr__(self, name: str) -> Any:
         generator = getattr(_playing, "random", None)
         return getattr(generator if hasattr(generator, name) else random, name)
-
-
-class Messages(NamedTuple):
-    """The messages to a player since its last turn."""
-
-    prompt: str
-    """The rules and the task; empty except at the start."""
-    text: str
-    """Messages of the game and the other player, without the player's own."""
-
-
-class Ending(NamedTuple):
-    """How a game ended for one player."""
-
-    reward: float
-    """TextArena's reward: up to 1 for one player, -1, 0 or 1 for two."""
-    reason: str
-    """TextArena's reason for the end, in words."""
 
 
 def check_installed() -> None:
@@ -149,8 +131,11 @@ class Arena:
             self._env.step(action[:_LONGEST_ACTION])
         return self._core.state.error_count == 0 and not self._core.state.game_info[player]["invalid_move"]
 
-    def messages(self, player: int) -> Messages:
-        """Return the messages to a player since the last call for this player."""
+    def messages(self, player: int) -> tuple[str, str]:
+        """Return the messages to a player since the last call for this player.
+
+        They are the rules and the task, which are empty except at the start, and all others without the player's own.
+        """
         kinds = sys.modules["textarena"].ObservationType
         state = self._core.state
         observations, state.observations[player] = state.observations[player], []
@@ -163,11 +148,12 @@ class Arena:
                 texts.append(f"[{state.role_mapping.get(sender, f'Player {sender}')}] {message}")
             elif kind not in (kinds.PROMPT, kinds.PLAYER_ACTION):
                 texts.append(str(message))
-        return Messages(printable("\n".join(prompts)).strip(), printable("\n".join(texts)).strip("\n"))
+        return printable("\n".join(prompts)).strip(), printable("\n".join(texts)).strip("\n")
 
-    def ending(self, player: int) -> Ending:
-        """Return how the game has ended for a player.
+    def ending(self, player: int) -> tuple[float, str]:
+        """Return how the game has ended for a player: TextArena's reward, and its reason in words.
 
+        The reward is up to 1 for one player, -1, 0 or 1 for two.
         After an invalid move Countdown, Cryptarithm, Slitherlink and ThreeCardMonte store the reason as the reward; the reward of
         such an ending is 0.
         """
@@ -175,7 +161,7 @@ class Arena:
         reason = self._core.state.game_info[player].get("reason") or ""
         if isinstance(reward, str):
             reward, reason = 0.0, f"Invalid Move: {reward}"
-        return Ending(float(reward), printable(str(reason)))
+        return float(reward), printable(str(reason))
 
     @contextlib.contextmanager
     def _running(self, what: str) -> Iterator[None]:

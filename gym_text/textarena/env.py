@@ -66,7 +66,7 @@ class ArenaEnv(TextEnv):
         prompt, text = self._arena.messages(player)
         self._goals.setdefault(player, prompt)
         if self._arena.over:
-            text = "\n".join(filter(None, (text, self._arena.ending(player).reason)))
+            text = "\n".join(filter(None, (text, self._arena.ending(player)[1])))
         obs: Observation = {"text": (text or _NOTHING_NEW)[-_MAX_TEXT:], "goal": self._goals[player][-_MAX_TEXT:]}
         if not self._lists:
             return obs
@@ -81,7 +81,7 @@ class ArenaEnv(TextEnv):
         obs = self._observe(player)
         if not self._arena.over:
             return Outcome(obs, 0.0, terminated=False, action_was_valid=was_valid)
-        score = self._score(self._arena.ending(player).reward)
+        score = self._score(self._arena.ending(player)[0])
         lost = score < 1 if self.players == 1 else score < 0.5
         return Outcome(obs, score, terminated=True, success=score == 1, failure=lost, action_was_valid=was_valid)
 

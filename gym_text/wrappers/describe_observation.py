@@ -14,9 +14,9 @@ from gym_text.descriptions import Description, Ending, description_of, words_of_
 from gym_text.descriptions.base import OBSERVATION, never
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import FOLDS, MAX_SEED, Fold, fold_seed
-from gym_text.schemas import HasSchemas
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
+from gym_text.text_env import HasSchemas
 
 _MAX_TEXT = 8192
 
@@ -61,11 +61,11 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBSERVATION: space}
         if conflicts := sorted({"text", "goal"} & parts.keys()):
             raise UsageError(f"DescribeObservation: expected an observation without the keys 'text' and 'goal'; got {conflicts}.")
-        description = description_of(env) if spec is None else Description(spec, self._default(spec))
+        description = description_of(env) if spec is None else Description(spec)
         _check(description.spec, parts, env.action_space)
         self.text_spec = description.spec
         self.play_together = description.play_together
-        self._describe = describe or description.describe
+        self._describe = describe or description.describe or self._numbers_in_words
         self._success = description.success if spec is None else never
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), **parts})
         self._score = 0.0
@@ -104,8 +104,8 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         parts = obs if self._is_dict else {OBSERVATION: obs}
         return {"text": self._describe(obs), "goal": self.text_spec.goal, **parts}
 
-    def _default(self, spec: TextSpec) -> Callable[[Any], str]:
-        return lambda obs: words_of_numbers(spec, obs if self._is_dict else {OBSERVATION: obs})
+    def _numbers_in_words(self, obs: Any) -> str:
+        return words_of_numbers(self.text_spec, obs if self._is_dict else {OBSERVATION: obs})
 
 
 def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Space[Any]) -> None:

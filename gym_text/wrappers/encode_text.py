@@ -1,4 +1,4 @@
-"""`EncodeText`: texts as arrays of word or byte ids, for training loops that cannot use strings."""
+"""`EncodeText`: texts as arrays of word ids, for training loops that cannot use strings."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import logger, spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.errors import UsageError, check_int
 from gym_text.spaces import ActionNames, TextHistory
 
-Unit = Literal["word", "byte"]
 SplitTexts = Callable[[Any], Sequence[tuple[str, int]]]
 """Splits a value of an observation into texts, each with the number of ids that the array has for it."""
 
-_TEXT_LENGTHS = {"word": 256, "byte": 1024}
-"""Enough ids for every text at the registered parameters."""
-NAME_LENGTHS = {"word": 10, "byte": 48}
+NAME_LENGTH = 10
 """Enough ids for every action name at the registered parameters."""
 MOST_NAMES = 128
 """Rows for a list of names if the action space does not bound their number."""
@@ -43,7 +40,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     | numbers | unchanged |
 
     A word's id is a checksum of its letters in lower case. It is the same on every machine and needs no vocabulary, but some words
-    have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
+    have the same id. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
     Make it the outermost wrapper, as this project's policies read texts. ``env.observation(obs)`` encodes a text observation for a
     trained model.
@@ -55,9 +52,8 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: An environment with a `Dict` observation space.
-        unit: What an id stands for: ``word`` or ``byte``.
-        length: Ids of each text; longer texts are cut at the end, with one warning. By default 256 words or 1,024 bytes.
-        name_length: Ids of each action's name. By default 10 words or 48 bytes.
+        length: Ids of each text; longer texts are cut at the end, with one warning. 256 are enough at the registered parameters.
+        name_length: Ids of each action's name.
         vocabulary: Number of ids of words, including 0.
         names: False drops the lists of action names.
     """
@@ -66,21 +62,19 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         self,
         env: gym.Env[Any, Any],
         *,
-        unit: Unit = "word",
-        length: int | None = None,
-        name_length: int | None = None,
+        length: int = 256,
+        name_length: int = NAME_LENGTH,
         vocabulary: int = 4096,
         names: bool = True,
     ) -> None:
-        RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
+        RecordConstructorArgs.__init__(self, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
         super().__init__(env)
-        check_choice("unit", unit, ("word", "byte"))
-        self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
-        self._name_length = check_int("name_length", NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
-        self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
+        self._length = check_int("length", length, 1, 1_000_000)
+        self._name_length = check_int("name_length", name_length, 1, 1_000_000)
+        self._ids = _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
         if not isinstance(env.observation_space, spaces.Dict):
             raise UsageError(f"EncodeText: expected a Dict observation space; got {env.observation_space}.")
-        self._greatest = 255 if unit == "byte" else vocabulary - 1
+        self._greatest = vocabulary - 1
         self._rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else MOST_NAMES
         self._cut: set[str] = set()
         fields = {k: s for k, s in env.observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
@@ -139,11 +133,6 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
                 f"EncodeText: a text of {needed} ids in obs[{key!r}] was cut to {length}. "
                 f"Pass {argument}={needed} or more to keep such texts whole."
             )
-
-
-@lru_cache(maxsize=4096)
-def _bytes(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 @lru_cache(maxsize=16)

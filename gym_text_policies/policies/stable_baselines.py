@@ -19,7 +19,7 @@ from gymnasium.wrappers import TransformAction
 from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_extra
 from gym_text.spaces import ActionNames
 from gym_text.wrappers import EncodeText, History
-from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTHS
+from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTH
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
 
@@ -30,7 +30,7 @@ class StableBaselinesPolicy(Policy):
     """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: the model's most probable action, or one drawn as in training.
 
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
-    (A vocabulary of 256 words has the same spaces as bytes, and is read as bytes.) Or it was trained on the environment that
+    Or it was trained on the environment that
     `DescribeObservation` wraps here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
     A model that was trained with ``actions="index"`` also plays the game with ``actions="text"``, by the names of its actions.
     How many actions there may be is not compared then: a model never plays a valid action beyond its own number of them.
@@ -164,18 +164,17 @@ def _arguments(trained: spaces.Dict, env: gym.Env[Any, Any]) -> Iterator[tuple[i
     """Yield the settings that may have made the spaces of a model: the length of its history, and arguments of `EncodeText`."""
     text: Any = trained["text"]
     (length,), greatest = text.shape, int(text.high.flat[0])
-    encoding: dict[str, Any] = {"unit": "byte"} if greatest == 255 else {"unit": "word", "vocabulary": greatest + 1}
     shown: Any = env.observation_space
     lists: list[Any] = [
         trained[key] for key, space in shown.spaces.items() if isinstance(space, ActionNames) and key in trained.spaces
     ]
     rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else MOST_NAMES
-    arguments = {**encoding, "length": length, "names": bool(lists)}
+    arguments: dict[str, Any] = {"vocabulary": greatest + 1, "length": length, "names": bool(lists)}
     if "history" not in trained.spaces:
         yield 0, arguments | ({"name_length": lists[0].shape[0] // rows} if lists else {})
         return
     (size,) = trained["history"].shape or (0,)
     lengths = {n: size // n - length for n in range(size // (length + 1), 0, -1) if size % n == 0}
-    usual = NAME_LENGTHS[encoding["unit"]]  # the space has only the history's total length: the usual length is tried first
-    for n, name_length in sorted(lengths.items(), key=lambda item: item[1] != usual):
+    # the space has only the history's total length: the usual length is tried first
+    for n, name_length in sorted(lengths.items(), key=lambda item: item[1] != NAME_LENGTH):
         yield n, arguments | {"name_length": name_length}

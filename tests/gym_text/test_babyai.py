@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 
-from gym_text.babyai.describe import View, describe, look, seen_cells
+from gym_text.babyai.describe import View, describe, look
 
 ID = "BabyAIText-v0"
 LEVELS = sorted(name for name in gym.registry if name.startswith("BabyAI-"))
@@ -80,7 +80,7 @@ def test_what_is_seen_is_what_minigrid_shows(level):
             grid, visible = game.gen_obs_grid()
             grid.set(3, 6, None)
             assert look(game).things == [grid.get(x, y) for x in range(7) for y in range(7)]
-            views = {game.get_view_coords(*cell) for cell in seen_cells(game)}
+            views = {game.get_view_coords(*cell) for cell in look(game).cells()}
             assert views == {(x, y) for x in range(7) for y in range(7) if visible[x, y]}
 
 

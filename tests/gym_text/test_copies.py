@@ -1,6 +1,7 @@
 """Forks: copies of an environment in the middle of an episode, which go on as it would and leave it alone."""
 
 import threading
+import weakref
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +13,6 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from gym_text import UsageError
 from gym_text.box2d import import_box2d
 from gym_text.copies import fork
-from gym_text.java import jvm
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
 
 FEWER = {"ScienceWorldText-v0": (8, 2)}
@@ -34,13 +34,13 @@ def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, argument
     check_forks(make(env_id, **arguments), make(env_id, **arguments), *FEWER.get(env_id, (60, 4)))
 
 
-def test_closed_forks_leave_no_game_behind(make):
+def test_a_closed_fork_leaves_no_game_behind(make):
     env = make("SortingText-v0", expert="off")
     env.reset(seed=0)
-    before = len(jvm._games)
-    for _ in range(20):
-        fork(env).close()
-    assert len(jvm._games) == before
+    twin = fork(env)
+    game = weakref.ref(twin.unwrapped._game)
+    twin.close()
+    assert game() is None
 
 
 # ---------------------------------------------------------------- wrappers

@@ -46,11 +46,6 @@ def test_a_word_has_one_id_wherever_it_stands():
     assert len({0, red, ball, stop, line, a, wall}) == 7
 
 
-def test_bytes_are_their_values():
-    obs = encode(unit="byte", length=24)
-    assert bytes(obs["text"].astype(np.uint8)).rstrip(b"\0") == b"A red ball.\nA wall"
-
-
 def test_row_i_names_action_i():
     obs = encode(name_length=4)
     rows = obs["valid_actions"].reshape(3, 4)  # as many rows as actions

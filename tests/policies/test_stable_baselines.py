@@ -34,7 +34,7 @@ def saved(algorithm, env, folder, policy="MultiInputPolicy", **arguments):
     ("algorithm", "make", "history", "arguments"),
     [
         (PPO, goto, 0, {"length": 64}),
-        (DQN, goto, 3, {"unit": "byte", "length": 200, "name_length": 12}),
+        (DQN, goto, 3, {"length": 200, "name_length": 12}),
         (MaskablePPO, kitchen, 2, {"length": 300, "names": False}),
     ],
 )
