@@ -1,27 +1,71 @@
-"""Functions that say whether an environment has an expert, and that let a controller plan an expert's path."""
+"""Which environments have an expert; and the base class of control tasks, whose expert is a controller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
+import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text.screen import prepare_pygame
 from gym_text.spec import Observation
 from gym_text.text_env import TextEnv
 
 
-def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
-    """Let `controller` play the episode of `seed` on `twin`, for at most `limit` steps; return the names of its actions."""
-    obs, path = twin._start(seed), []
-    for _ in range(limit):
-        path.append(controller(obs))
-        outcome = twin._play(twin.text_spec.encode(path[-1], obs))
-        if outcome.terminated:
-            break
-        obs = outcome.observation
-    return tuple(path)
+class ControlTaskEnv(TextEnv):
+    """A control task of Gymnasium's, whose expert is a function from an observation to an action's name.
+
+    A subclass sets `_game`, Gymnasium's environment, and implements `_observation`.
+    """
+
+    most_steps: ClassVar[int]
+    """Most steps of the expert's path, which it plays on a second game, the twin: the registered limit."""
+    _game: Any
+    _seen: Observation
+
+    @staticmethod
+    @abstractmethod
+    def controller(obs: Observation) -> str:
+        """Return the name of the expert's action; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
+
+    @abstractmethod
+    def _observation(self, state: np.ndarray) -> Observation:
+        """Return the observation of a state."""
+
+    def _start(self, seed: int) -> Observation:
+        state, _ = self._game.reset(seed=seed)
+        self._seen = self._observation(state)
+        return self._seen
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        obs, path = self._twin._start(seed), []
+        for _ in range(self.most_steps):
+            path.append(self.controller(obs))
+            outcome = self._twin._play(self.text_spec.encode(path[-1], obs))
+            if outcome.terminated:
+                break
+            obs = outcome.observation
+        return tuple(path)
+
+    @cached_property
+    def _twin(self) -> Self:
+        """A second game, on which the expert plans."""
+        return self._anew()
+
+    def _hint(self) -> str | None:
+        return self.controller(self._seen)
+
+    def _frame(self) -> np.ndarray:
+        prepare_pygame("box2d")
+        return np.asarray(self._game.render())
+
+    def close(self) -> None:
+        """End the episode and close the picture's surface."""
+        super().close()
+        self._game.close()
 
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:

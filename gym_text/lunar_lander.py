@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,16 +9,13 @@ from gymnasium import spaces
 
 from gym_text.box2d import import_box2d
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text.experts import closed_loop_path
-from gym_text.screen import prepare_pygame
+from gym_text.experts import ControlTaskEnv
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 PAD_HALF_WIDTH = 0.2
 """The landing pad reaches from -0.2 to 0.2 in the units of x, which is 4 of the world's 20 metres."""
-_MAX_PLAN = 1000
-"""Most steps of the expert's path, which it plays on a second game, the twin: the registered limit."""
 _MAX_TEXT = 1024
 
 LUNAR_LANDER_SPEC = TextSpec(
@@ -115,7 +111,7 @@ def _side(value: float, negative: str, positive: str) -> str:
     return "" if value == 0 else f" ({negative if value < 0 else positive})"
 
 
-class LunarLanderEnv(TextEnv):
+class LunarLanderEnv(ControlTaskEnv):
     """Land a rocket on a pad: Gymnasium's LunarLander, v3 dynamics, with the state in words.
 
     ## Description
@@ -186,7 +182,7 @@ class LunarLanderEnv(TextEnv):
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 50}  # type: ignore[misc]
     controller = staticmethod(controller)
-    """Chooses actions from the observation alone; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
+    most_steps = 1000
 
     def __init__(
         self,
@@ -207,17 +203,16 @@ class LunarLanderEnv(TextEnv):
         if decimals is not None:
             check_int("decimals", decimals, 0, 6)
         self._decimals = decimals
-        self._dynamics: dict[str, Any] = {
-            "gravity": gravity,
-            "enable_wind": enable_wind,
-            "wind_power": wind_power,
-            "turbulence_power": turbulence_power,
-        }
         if not -12 < gravity < 0:
             raise UsageError(f"gravity: expected a number above -12 and below 0; got {gravity!r}.")
         picture = "rgb_array" if render_mode == "rgb_array" else None
-        self._game: Any = LunarLander(render_mode=picture, **self._dynamics)
-        self._state = np.zeros(8, dtype=np.float32)
+        self._game = LunarLander(
+            render_mode=picture,
+            gravity=gravity,
+            enable_wind=enable_wind,
+            wind_power=wind_power,
+            turbulence_power=turbulence_power,
+        )
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
         limits: Any = self._game.observation_space
@@ -231,41 +226,24 @@ class LunarLanderEnv(TextEnv):
             }
         )
 
-    def _start(self, seed: int) -> Observation:
-        state, _ = self._game.reset(seed=seed)
-        return self._observation(state)
-
     def _play(self, action: int) -> Outcome:
         state, reward, terminated, _, _ = self._game.step(action)
         success = terminated and self._at_rest_on_pad(state)
-        return Outcome(
-            self._observation(state), float(reward), bool(terminated), success=success, failure=terminated and not success
-        )
+        self._seen = self._observation(state)
+        return Outcome(self._seen, float(reward), bool(terminated), success=success, failure=terminated and not success)
 
     def _fork_game(self, twin: Self) -> bool:
         level, actions = self._episode_so_far() or (0, ())
         twin._game.reset(seed=level)
         for action in actions:  # Box2D's worlds cannot be copied; nothing is described on the way
             twin._game.step(action)
-        twin._state = self._state
         return True
 
     def _at_rest_on_pad(self, state: np.ndarray) -> bool:
         return not self._game.game_over and not self._game.lander.awake and abs(float(state[0])) <= PAD_HALF_WIDTH
 
-    def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN)
-
-    @cached_property
-    def _twin(self) -> LunarLanderEnv:
-        """A second game, on which the expert plans."""
-        return LunarLanderEnv(**self._dynamics, decimals=self._decimals, expert="off")
-
-    def _hint(self) -> str | None:
-        return controller(self._observation(self._state))
-
     def _observation(self, state: np.ndarray) -> Observation:
-        space, self._state = self._game.observation_space, state
+        space = self._game.observation_space
         if self._decimals is not None:
             state = np.round(state, self._decimals) + np.float32(0)  # adding 0 turns -0 into 0
         state = np.clip(state, space.low, space.high)
@@ -279,16 +257,7 @@ class LunarLanderEnv(TextEnv):
         obs["text"] = describe(obs)
         return obs
 
-    def _frame(self) -> np.ndarray:
-        prepare_pygame("box2d")
-        return np.asarray(self._game.render())
-
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """Return the arrow keys and their actions, for `gymnasium.utils.play.play`: each fires the engine of its direction."""
         pygame = import_extra("pygame", "box2d")
         return {(pygame.K_LEFT,): 1, (pygame.K_UP,): 2, (pygame.K_RIGHT,): 3}
-
-    def close(self) -> None:
-        """Close the picture's surface and the window."""
-        super().close()
-        self._game.close()

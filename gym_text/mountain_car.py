@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
 
-from gym_text.experts import closed_loop_path
-from gym_text.screen import prepare_pygame
+from gym_text.experts import ControlTaskEnv
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
-_MAX_PLAN = 999
-"""Most steps of the expert's path, which it plays on a second game, the twin: the registered limit."""
 _MAX_TEXT = 1024
 _LEFT, _FASTEST = float(np.float32(-1.2)), float(np.float32(0.07))
 """Bounds, rounded to float32 like the numbers of the observation."""
@@ -71,7 +67,7 @@ def describe(obs: Observation, flag: float = 0.45) -> str:
     return f"The car is at {position:.3f}, on the {side} slope, {flag - position:.3f} from the flag, and {motion}."
 
 
-class MountainCarContinuousEnv(TextEnv):
+class MountainCarContinuousEnv(ControlTaskEnv):
     """Swing a weak car up a hill: Gymnasium's MountainCarContinuous, with the state in words.
 
     ## Description
@@ -130,13 +126,13 @@ class MountainCarContinuousEnv(TextEnv):
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 30}  # type: ignore[misc]
     controller = staticmethod(controller)
-    """Chooses actions from the observation alone; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
+    most_steps = 999
 
     def __init__(self, *, fold: Fold | None = None, expert: Expert = "path", render_mode: str | None = None) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
-        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
+        self._game = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
         self.text_spec = MOUNTAIN_CAR_SPEC
         self.action_space = spaces.Box(-1.0, 1.0, (1,), dtype=np.float32)
         low, high = self._game.low_state, self._game.high_state
@@ -144,39 +140,16 @@ class MountainCarContinuousEnv(TextEnv):
             {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), "car": spaces.Box(low, high, dtype=np.float32)}
         )
 
-    def _start(self, seed: int) -> Observation:
-        state, _ = self._game.reset(seed=seed)
-        return self._observation(state)
-
     def _play(self, action: np.ndarray) -> Outcome:
         state, reward, terminated, _, _ = self._game.step(action)
-        return Outcome(self._observation(state), float(reward), bool(terminated), success=bool(terminated))
+        self._seen = self._observation(state)
+        return Outcome(self._seen, float(reward), bool(terminated), success=bool(terminated))
 
     def _fork_game(self, twin: Self) -> bool:
         twin._game.state = self._game.state.copy()
         return True
 
-    def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN)
-
-    @cached_property
-    def _twin(self) -> MountainCarContinuousEnv:
-        """A second game, on which the expert plans."""
-        return MountainCarContinuousEnv(expert="off")
-
-    def _hint(self) -> str | None:
-        return controller(self._observation(self._game.state))
-
     def _observation(self, state: np.ndarray) -> Observation:
         obs: Observation = {"text": "", "goal": MOUNTAIN_CAR_SPEC.goal, "car": np.array(state, dtype=np.float32)}
         obs["text"] = describe(obs)
         return obs
-
-    def _frame(self) -> np.ndarray:
-        prepare_pygame("box2d")
-        return np.asarray(self._game.render())
-
-    def close(self) -> None:
-        """Close the picture's surface and the window."""
-        super().close()
-        self._game.close()

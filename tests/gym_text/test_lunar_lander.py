@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gym_text import lunar_lander
-from gym_text.box2d import has_box2d_wheel
 
 LANDER = "LunarLanderLLM-v2"
 
@@ -123,9 +122,8 @@ def test_arguments_reach_the_dynamics(make):
 # ---------------------------------------------------------------- without Box2D
 
 WITHOUT = """
-import platform, sys
+import sys
 sys.modules["Box2D"] = None  # as where it is not installed
-platform.machine = lambda: "MACHINE"
 import gymnasium as gym, gym_text
 from gym_text_policies.cli import main
 for name in ("LunarLanderLLM-v2", "LunarLander-v3", "CarRacing-v3"):
@@ -136,21 +134,9 @@ print("bench", main(["bench", *arguments]))
 """
 
 
-@pytest.mark.parametrize(
-    ("machine", "sentence"),
-    [
-        ("x86_64", "'Box2D' is not installed. Run: pip install 'gym-text[box2d]'"),
-        (
-            "aarch64",
-            "there is no wheel of it for Python VERSION on aarch64. Use Python 3.11 to 3.13 on x86 or a Mac; or compile it",
-        ),
-    ],
-)
-def test_without_box2d_one_sentence_says_how_to_get_it_and_the_rest_plays(machine, sentence, tmp_path):
-    if machine == "x86_64" and not has_box2d_wheel(sys.version_info[:2], machine):
-        pytest.skip("no wheel for this Python")
-    sentence = sentence.replace("VERSION", f"{sys.version_info.major}.{sys.version_info.minor}")
-    command = [sys.executable, "-c", WITHOUT.replace("MACHINE", machine)]
+def test_without_box2d_one_sentence_says_how_to_get_it_and_the_rest_plays(tmp_path):
+    sentence = "'Box2D' is not installed. Run: pip install 'gym-text[box2d]'. If that installs no Box2D, there is no wheel of it"
+    command = [sys.executable, "-c", WITHOUT]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and "Traceback" not in done.stderr

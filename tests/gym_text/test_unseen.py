@@ -53,7 +53,7 @@ def test_what_the_player_has_seen_stays_and_the_rest_is_drawn(arguments, make):
         if (text := in_progress(env, seed)) is None:
             continue
         true = things(env.unwrapped._game)
-        seen = {cell for sight in env.unwrapped._sights for cell in sight.cells()}
+        seen = {cell for view in env.unwrapped._views for cell in view.cells()}
         drawn = [fork(env, unseen=np.random.default_rng(number)) for number in range(2)]
         found = [things(copied.unwrapped._game) for copied in drawn]
         for copied, there in zip(drawn, found, strict=True):
