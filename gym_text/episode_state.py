@@ -1,16 +1,19 @@
-"""What a `TextEnv` knows of its running episode, and the picture of it."""
+"""What a `TextEnv` knows of its running episode: outcome, expert's path, state; and the picture of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from gymnasium import logger
 
-from gym_text.hints import ExpertPath
 from gym_text.screen import draw_page
 from gym_text.spec import Observation, TextSpec
+
+Expert = Literal["off", "path", "replan"]
+EXPERTS = ("off", "path", "replan")
 
 
 class Outcome(NamedTuple):
@@ -30,6 +33,23 @@ class Outcome(NamedTuple):
     """Whether the task can no longer be done."""
     action_was_valid: bool = True
     """Whether the game understood the action."""
+
+
+class ExpertPath:
+    """The expert's path in one episode, and what is left of it. It gives hints as long as the player follows it.
+
+    Args:
+        names: The names of the expert's actions from the start; None if there is no path.
+    """
+
+    def __init__(self, names: tuple[str, ...] | None) -> None:
+        self.names = names
+        self.rest = names or ()
+        """The rest of the path, or of a newer plan; empty if the player has left it or has reached its end."""
+
+    def follow(self, name: str | None) -> None:
+        """Note the name of the player's action; None stands for an action without a name."""
+        self.rest = self.rest[1:] if name is not None and self.rest[:1] == (name,) else ()
 
 
 @dataclass(slots=True)
@@ -88,3 +108,12 @@ def copied(obs: Observation) -> Observation:
         if isinstance(value, np.ndarray):
             copy[key] = value.copy()
     return copy
+
+
+def warn_of_short_limit(env_id: str, needed: int, limit: int) -> None:
+    """Warn if the expert needs more steps for an episode than the step limit allows."""
+    if needed > limit:
+        logger.warn(
+            f"{env_id}: the expert needs {needed} steps here, the limit is {limit}. "
+            f"Pass max_episode_steps={needed} or more to gym.make."
+        )

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import ClassVar
 
+from gym_text.episode_state import Expert
 from gym_text.errors import check_choice
 from gym_text.folds import FOLDS, Fold
-from gym_text.hints import Expert
 from gym_text.index_actions import IndexActionsEnv
 from gym_text.java.jvm import detach_at_end, games_that_fit
 

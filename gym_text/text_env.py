@@ -11,10 +11,9 @@ import numpy as np
 from gymnasium import logger
 
 from gym_text.copies import Replayable
-from gym_text.episode_state import Episode, Outcome, copied, draw_state
+from gym_text.episode_state import EXPERTS, Episode, Expert, ExpertPath, Outcome, copied, draw_state
 from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
-from gym_text.hints import EXPERTS, Expert, ExpertPath
 from gym_text.spaces import checked_action
 from gym_text.spec import Observation, TextSpec
 

@@ -17,8 +17,8 @@ from gymnasium.wrappers import HumanRendering, TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of, import_engine
+from gym_text.episode_state import Expert
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
-from gym_text.hints import Expert
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.files.safe_files import check_characters
 

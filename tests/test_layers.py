@@ -25,7 +25,7 @@ LAYERS = {
             "box2d",
             "registration",
         ),
-        ("folds", "hints", "copies"),
+        ("folds", "copies"),
         ("mountain_car_vector", "episode_state"),
         ("text_env",),
         ("experts", "index_actions", "opponents"),

@@ -10,8 +10,7 @@ from gymnasium import spaces
 
 from gym_text.errors import check_choice
 from gym_text.screen import draw_caption
-from gym_text.sokoban.board_picture import draw
-from gym_text.sokoban.describe import SIGNS, around, grid, words
+from gym_text.sokoban.describe import SIGNS, around, draw, grid, words
 from gym_text.sokoban.expert import solve
 from gym_text.sokoban.levels import SIZES, Level, Size, make_level
 from gym_text.sokoban.rooms import MOVES

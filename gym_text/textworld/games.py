@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from gym_text.episode_state import Expert
 from gym_text.errors import UsageError
 from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.index_actions import Actions, listed_spec
 from gym_text.parameters import BOOL, Parameter, Parameters
 from gym_text.spec import Action

@@ -118,7 +118,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         was_valid = command.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self._situation is not None:
-            self._situation = self._planner.after(self._situation, command, state)
+            self._situation = self._situation.after(command, state, self.planner_config)
         return Outcome(
             self._observation(state),
             reward,

@@ -51,11 +51,11 @@ class Situation:
     read: frozenset[str] = frozenset()
     """Reading actions that were played and whose answer still holds."""
 
-    def after(self, action: str, state: ExpressState, *, instructions_change: bool) -> Situation:
+    def after(self, action: str, state: ExpressState, config: PlannerConfig) -> Situation:
         """Return the situation after an action, given the state in the engine's answer."""
         name, undo, read = action.strip(), self.undo, self.read  # stripped, as the engine reads it
         if name in self.valid_actions:
-            if instructions_change and state.score != self.score:
+            if config.instructions_change and state.score != self.score:
                 read = frozenset()
             if _is_reading(name):
                 read |= {name}
@@ -106,10 +106,6 @@ class Planner:
             if plan := game.winning(path, game.start(level, self._fold)):
                 return plan
         return None
-
-    def after(self, situation: Situation, action: str, state: ExpressState) -> Situation:
-        """Return the situation after an action, by the rules of this game."""
-        return situation.after(action, state, instructions_change=self._config.instructions_change)
 
     def plan(self, situation: Situation) -> Plan:
         """Return a new plan that wins from here, or an empty plan if the planner finds none."""

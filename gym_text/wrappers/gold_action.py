@@ -8,8 +8,8 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from gym_text.episode_state import warn_of_short_limit
 from gym_text.errors import UsageError
-from gym_text.hints import warn_of_short_limit
 from gym_text.spaces import FreeText
 
 

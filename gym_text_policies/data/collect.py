@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from gym_text.episode_state import Expert
 from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
-from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in

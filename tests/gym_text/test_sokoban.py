@@ -7,8 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gym_text.sokoban.board_picture import draw
-from gym_text.sokoban.describe import around, grid, words
+from gym_text.sokoban.describe import around, draw, grid, words
 from gym_text.sokoban.expert import solve
 from gym_text.sokoban.levels import SIZES, make_level, third
 from gym_text.sokoban.rooms import MOVES, Room, bits
