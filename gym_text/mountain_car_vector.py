@@ -63,8 +63,8 @@ def drive(act: Act, seeds: Sequence[int], limit: int) -> list[Played]:
         totals[cars] += arrived * 100.0 - effort * effort * 0.1
         won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
         cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
-    episodes = enumerate(lengths.tolist())
-    return [Played(float(totals[i]), n, bool(won[i]), observations[: n + 1, i], forces[:n, i]) for i, n in episodes]
+    histories = [(observations[: n + 1, car].copy(), forces[:n, car].copy()) for car, n in enumerate(lengths)]
+    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *history) for i, history in enumerate(histories)]
 
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

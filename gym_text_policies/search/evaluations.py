@@ -54,7 +54,7 @@ class Evaluator:
         if self._play_together:
             values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
             act = lambda obs, episodes: self.form.act(values[episodes], obs.astype(np.float64))[:, 0]  # noqa: E731
-            rollouts = self._play_together(act, [seed for _, seed in pairs], limit=self._limit)
+            rollouts = self._play_together(act, [seed for _, seed in pairs], self._limit)
         else:
             rollouts = [play(self._env, self.form, *pair) for pair in pairs]
         n = len(self.seeds)
