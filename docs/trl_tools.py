@@ -88,18 +88,18 @@ def adapter(args: argparse.Namespace) -> LoraConfig:
 
 def expert_chats(environment: type[Any], levels: Any) -> Iterator[dict[str, Any]]:
     """Yield the expert's episode on each level, as the chat and the tools that TRL shows the model in GRPO."""
-    game = environment()
-    tools = [get_json_schema(game.act)]
+    played = environment()
+    tools = [get_json_schema(played.act)]
     with environment_maker(LEVELS["environment"], fold="train")() as env:
         for row in levels:
             system, user = ({"role": message["role"], "content": message["content"]} for message in row["prompt"])
-            chat: list[dict[str, Any]] = [system, {**user, "content": user["content"] + game.reset(**row)}]
+            chat: list[dict[str, Any]] = [system, {**user, "content": user["content"] + played.reset(**row)}]
             for action in env.reset(seed=row["seed"])[1]["gold_path"]:
-                if game.over:  # at the step limit
+                if played.game.end is not None:  # at the step limit
                     break
                 call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
                 chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
-                chat.append({"role": "tool", "name": "act", "content": game.act(action)})
+                chat.append({"role": "tool", "name": "act", "content": played.act(action)})
             yield {"messages": chat, "tools": tools}
 
 
@@ -154,7 +154,7 @@ def settings(args: argparse.Namespace) -> GRPOConfig:
 
 def success(environments: Sequence[Any], log_metric: Any, **others: Any) -> list[float]:
     """Log the share of won episodes, as a reward function of TRL that adds nothing to the environment's reward."""
-    log_metric("success", float(np.mean([environment.success for environment in environments])))
+    log_metric("success", float(np.mean([environment.game.success for environment in environments])))
     return [0.0] * len(environments)
 
 

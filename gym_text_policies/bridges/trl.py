@@ -10,15 +10,12 @@ A model whose chat template has no tools plays by `gym_text_policies.bridges.trl
 from __future__ import annotations
 
 import contextlib
-import copyreg
 import dataclasses
-import functools
 import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +60,9 @@ def trl_environment(environment: str, *, strategy: str = TOOL_STRATEGY) -> type[
         asked = dataclasses.replace(TRLEnvironment.asked, strategy=strategy)
 
         def act(self, action: str) -> str:
-            return self._act(action)
+            if self.game.end is not None:
+                return "The game is over. Do not act any more."
+            return self._reply(self.game.play, "" if action is None else str(action))
 
     Environment.act.__doc__ = tool_docstring(spec)
     env_id, _, task = levels_of(environment).partition("?")
@@ -147,31 +146,18 @@ def trl_record(folder: str | Path, played: Any, trainer: Any) -> None:
     write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
 
 
-class _Picklable(type):
-    """The type of the classes of `trl_environment`, which TRL's `AsyncGRPOTrainer` sends to another process."""
-
-
-def _factory_of(environment: Any) -> str | tuple[Any, ...]:
-    """Return how a class is made in another process."""
-    if not environment._id:
-        return "TRLEnvironment"
-    return functools.partial(trl_environment, strategy=environment.asked.strategy), (environment._id,)
-
-
-copyreg.pickle(_Picklable, _factory_of)
-
-
-class TRLEnvironment(metaclass=_Picklable):
+class TRLEnvironment:
     """An environment with the methods that TRL calls. `trl_environment` makes subclasses, which have the tool `act`."""
 
-    _id = ""
+    _id: str
     _has_warned_of_cuts = False
     asked = PolicyConfig("trl", mode="tool", strategy=TOOL_STRATEGY, history="all", with_reward=False, own_words=True)
     """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
         self._fold: Fold = "train"
-        self._game = Conversation(lambda: level_maker(self._id, self._fold)(), str(self.asked.strategy), calls=True)
+        self.game = Conversation(lambda: level_maker(self._id, self._fold)(), str(self.asked.strategy), calls=True)
+        """The episode: its success, steps and unusable answers."""
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
@@ -189,43 +175,23 @@ class TRLEnvironment(metaclass=_Picklable):
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
         check_row(row, environment=levels_of(self._id), strategy=str(self.asked.strategy))
         if fold != self._fold:
-            self._game.close()
+            self.game.close()
             self._fold = fold
-        return self._reply(self._game.begin, int(seed))
+        return self._reply(self.game.begin, int(seed))
 
     def get_reward(self) -> float | None:
         """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None.
 
         If the episode has begun and is not over, this is logged, once.
         """
-        if self.steps and not self.over and not type(self)._has_warned_of_cuts:
+        if self.game.steps and self.game.end is None and not type(self)._has_warned_of_cuts:
             type(self)._has_warned_of_cuts = True
             _logger.warning(
                 "%s: an episode was not over when its reward was asked for, after %d steps. If the model went on calling the tool, "
                 "raise GRPOConfig's max_completion_length, which counts what the tool returns too, or max_tool_calling_iterations.",
-                *(self._id, self.steps),
+                *(self._id, self.game.steps),
             )
-        return self.reward
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode has ended."""
-        return self._game.end is not None
-
-    @property
-    def reward(self) -> float | None:
-        """Sum of the episode's rewards so far; None after an error of the environment."""
-        return None if self._game.end == "error" else self._game.score
-
-    success = property(attrgetter("_game.success"), doc="Whether the task is done.")
-    steps = property(attrgetter("_game.steps"), doc="Number of steps that were played.")
-    impossible = property(attrgetter("_game.unusable"), doc="Number of calls whose words named no possible action, or several.")
-
-    def _act(self, action: Any) -> str:
-        """Play an action by its name, and return the text that the model reads next."""
-        if self.over:
-            return "The game is over. Do not act any more."
-        return self._reply(self._game.play, "" if action is None else str(action))
+        return None if self.game.end == "error" else self.game.score
 
     def _reply(self, play: Callable[[Any], str], what: Any) -> str:
         """Return the text that the model reads next. An error of the environment ends only this episode."""

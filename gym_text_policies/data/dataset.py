@@ -16,7 +16,7 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.data.rows import Row
 from gym_text_policies.files.folders import replace_folder
-from gym_text_policies.files.json_data import check_environment, checked
+from gym_text_policies.files.json_data import check_environment, checked, checked_message
 from gym_text_policies.files.run_folders import writing
 from gym_text_policies.files.safe_files import check_folder
 from gym_text_policies.prompts.tools import called_action
@@ -86,62 +86,46 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
     fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
     try:
-        _check_conversation(fields["messages"], fields["labels"], (*ROLES, "tool") if fields["tool"] else ROLES)
-        _check_thoughts(fields["thoughts"], fields["labels"])
-        _check_origin(fields["environment"], fields["history"])
-        _check_calls(fields["tool"], fields["messages"], fields["labels"])
         kept = ("role", "content", "call") if fields["tool"] else ("role", "content")
         messages = tuple({key: said[key] for key in kept if said.get(key) is not None} for said in fields["messages"])
-        return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
-    except (TypeError, ValueError, RecursionError) as error:
+        row = checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
+        for name, value, expected, fits in _expected(row):
+            if not fits:
+                raise ValueError(f"{name}: expected {expected}; got {repr(value)[:_SHOWN]}")
+        return row
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"row {number}: {error}") from None
 
 
-def _check_conversation(messages: Any, labels: Any, roles: Sequence[str]) -> None:
-    """Raise ValueError or TypeError unless messages are texts of known roles, and each has a label, not all of them empty."""
-    if not messages or not all(_is_message(message, roles) for message in messages):
-        raise ValueError(f"messages: expected texts of {', '.join(roles)}; got {str(messages)[:_SHOWN]}")
-    if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
-        raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:_SHOWN]}")
-
-
-def _check_thoughts(thoughts: Any, labels: Any) -> None:
-    """Raise ValueError unless there are no thoughts, or a text for each message, empty where there is no label."""
-    pairs = list(zip(thoughts, labels, strict=False))
-    fit = len(thoughts) in (0, len(labels)) and all(isinstance(text, str) and (label or not text) for text, label in pairs)
-    if not fit:
-        raise ValueError(f"thoughts: expected a text for each message, empty where the label is; got {str(thoughts)[:_SHOWN]}")
-
-
-def _check_calls(tool: Any, messages: Any, labels: Any) -> None:
-    """Raise ValueError or TypeError unless `tool` is empty, or the JSON of a function, and the answers alone are calls of it."""
-    if not tool:
-        return
-    match json.loads(tool):
-        case {"name": str(), "description": str(), "parameters": {"properties": {"action": dict(), **others}}} if not others:
-            pass
-        case _:
-            expected = "a function with name and description, texts, and parameters, which have the one property action, as JSON"
-            raise ValueError(f"tool: expected {expected}; got {tool[:_SHOWN]!r}")
-    calls = [message.get("call") for message in messages if message["role"] == "assistant"]
-    if wrong := [call for call in (*calls, *filter(None, labels)) if not isinstance(call, str) or called_action(call) is None]:
-        raise ValueError(f"messages, labels: expected calls with an action, as JSON; got {str(wrong[0])[:_SHOWN]!r}")
-    if wrong := [message for message in messages if message["role"] != "assistant" and message.get("call") is not None]:
-        raise ValueError(f"messages: expected calls of the role assistant alone; got {str(wrong[0])[:_SHOWN]}")
-
-
-def _check_origin(environment: Any, history: Any) -> None:
-    """Raise ValueError or TypeError unless `environment` is JSON with an id, and `history` is a number of steps or all."""
-    data = json.loads(environment)
-    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
-        raise ValueError(f"environment: expected a JSON object with id and kwargs; got {environment[:_SHOWN]!r}")
+def _expected(row: Row) -> Iterator[tuple[str, Any, str, Any]]:
+    """Yield the parts of a row whose types alone do not say enough: name, value, what is expected, and whether it is that."""
+    roles = (*ROLES, "tool") if row.tool else ROLES
+    said = row.messages and all(checked_message(message)["role"] in roles for message in row.messages)
+    yield "messages", row.messages, f"texts of {', '.join(roles)}", said
+    learnt = len(row.labels) == len(row.messages) and all(isinstance(label, str) for label in row.labels)
+    expected = "a text for each message, the first empty and not all"
+    yield "labels", row.labels, expected, learnt and not row.labels[0] and any(row.labels)
+    before = [isinstance(text, str) and (label or not text) for text, label in zip(row.thoughts, row.labels, strict=False)]
+    fits = len(row.thoughts) in (0, len(row.labels)) and all(before)
+    yield "thoughts", row.thoughts, "a text for each message, empty where the label is", fits
+    data = json.loads(row.environment)
+    named = isinstance(data, dict) and isinstance(data.get("id"), str) and isinstance(data.get("kwargs"), dict)
+    yield "environment", row.environment, "a JSON object with id and kwargs", named
     check_environment(data)
-    if history != "all" and not re.fullmatch("[0-9]{1,6}", str(history)):
-        raise ValueError(f"history: expected a number or all; got {str(history)[:_SHOWN]!r}")
-
-
-def _is_message(message: Any, roles: Sequence[str]) -> bool:
-    return isinstance(message, Mapping) and message.get("role") in roles and isinstance(message.get("content"), str)
+    yield "history", row.history, "a number or all", row.history == "all" or re.fullmatch("[0-9]{1,6}", row.history)
+    if row.tool:
+        match json.loads(row.tool):
+            case {"name": str(), "description": str(), "parameters": {"properties": {"action": dict(), **more}}}:
+                is_function = not more
+            case _:
+                is_function = False
+        expected = "a function with name and description, texts, and parameters, which have the one property action, as JSON"
+        yield "tool", row.tool, expected, is_function
+        calls = [message.get("call", "") for message in row.messages if message["role"] == "assistant"]
+        wrong = next((call for call in (*calls, *filter(None, row.labels)) if called_action(call) is None), None)
+        yield "messages, labels", wrong, "calls with an action, as JSON", wrong is None
+        called = next((message for message in row.messages if message["role"] != "assistant" and "call" in message), None)
+        yield "messages", called, "calls of the role assistant alone", called is None
 
 
 @contextlib.contextmanager

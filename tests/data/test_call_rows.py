@@ -122,7 +122,10 @@ def test_rows_with_calls_are_written_and_read_and_wrong_ones_are_one_sentence(go
                 {"labels": [label and "turn left" for label in record["labels"]]},
                 "expected calls with an action, as JSON; got 'turn",
             ),
-            ({"messages": [{**message, "call": 5} for message in record["messages"]]}, "expected calls with an action"),
+            (
+                {"messages": [{**message, "call": 5} for message in record["messages"]]},
+                "expected role and content, as texts",
+            ),
             (
                 {"messages": [{**message, "call": message.get("call", "no JSON")} for message in record["messages"]]},
                 "expected calls of the role assistant alone; got {'role': 'system'",

@@ -1,7 +1,6 @@
 """TRL's GRPO by `environment_factory`: the model plays by calls of a tool."""
 
 import json
-import pickle
 import runpy
 import sys
 
@@ -24,7 +23,6 @@ from libraries.trl_trainers import (
 )
 from transformers import AutoTokenizer
 from trl import GRPOTrainer
-from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
@@ -33,7 +31,7 @@ from gym_text_policies.backends.local.rendering import calls_of
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.scripted import ScriptedBackend
-from gym_text_policies.bridges.trl import TRLEnvironment, trl_dataset, trl_environment, trl_record
+from gym_text_policies.bridges.trl import trl_dataset, trl_environment, trl_record
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import settings_of
@@ -92,7 +90,7 @@ def test_a_step_of_grpo_by_environment_factory(caller, config):
     assert any(not torch.equal(before[name], after) for name, after in weights(trainer).items())
     (logged,) = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert logged["tools/call_frequency"] > 0 and logged["tools/failure_frequency"] == 0
-    assert len(trainer.environments) == 4 and max(one.steps for one in trainer.environments) == 2
+    assert len(trainer.environments) == 4 and max(one.game.steps for one in trainer.environments) == 2
     assert logged["rewards/BabyAIText_task_goto/mean"] == pytest.approx(np.mean([one.get_reward() for one in trainer.environments]))
 
 
@@ -132,7 +130,7 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
     assert [ids[0] for ids in read[:3]] == played
     # tokenised anew, the text is the same; a tokenizer may join white space before a call with it
     assert list(map(players.decode, without)) == list(map(players.decode, played))
-    assert [environment.steps for environment in trainer.environments] == [3, 3]
+    assert [environment.game.steps for environment in trainer.environments] == [3, 3]
 
 
 def test_a_recorded_policy_reads_the_calls_as_the_model_wrote_them(tiny_model, config, tmp_path):
@@ -232,12 +230,12 @@ def test_the_tool_says_what_is_possible_and_never_raises():
     assert told.startswith("Task: go to") and told.endswith("- pick up\n- drop\n- toggle")
     for nonsense in ("fly", "", 7, None):
         assert "nothing has happened. Name exactly one of these actions: turn left, turn right" in environment.act(nonsense)
-    assert (environment.steps, environment.impossible, environment.over) == (0, 4, False)
-    assert "you have not done the task" in environment.act(["go forward", "drop"]) and environment.over, "the fifth in a row"
+    assert (environment.game.metrics, environment.game.end) == ({"success": 0, "steps": 0, "unusable": 4}, None)
+    assert "you have not done the task" in environment.act(["go forward", "drop"]) and environment.game.end, "the fifth in a row"
     environment.reset(seed=0)
     environment.act(" Turn LEFT")
-    assert "you have not done the task" in environment.act("turn left") and environment.over and environment.steps == 2
-    assert environment.act("turn left") == "The game is over. Do not act any more." and environment.steps == 2
+    assert "you have not done the task" in environment.act("turn left") and environment.game.end and environment.game.steps == 2
+    assert environment.act("turn left") == "The game is over. Do not act any more." and environment.game.steps == 2
     with pytest.raises(UsageError, match="seed"):
         environment.reset(fold="train")
 
@@ -274,7 +272,7 @@ def test_trl_plays_several_environments_by_the_names_in_their_rows(caller, confi
     )
     assert trainer.reward_func_names == ["BabyAIText_task_goto", "BabyAIText_task_pickup"], "each has figures of its own in the log"
     trainer._generate_and_score_completions([trainer.train_dataset[place] for place in (0, 0, 1, 1)])
-    assert [game._game.obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
+    assert [game.game.obs["goal"].split()[:2] for game in trainer.environments] == [["go", "to"]] * 2 + [["pick", "up"]] * 2
 
 
 @pytest.mark.parametrize("reward", [None, "nan"])
@@ -283,21 +281,16 @@ def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
     for seed, expected in ((0, 0.0), (1, None), (0, 0.0)):  # a dead engine is replaced
         environment.reset(seed=seed)
         replies = [environment.act("turn left") for _ in range(4)]
-        assert environment.get_reward() == expected and environment.over
+        assert environment.get_reward() == expected and environment.game.end
     assert replies[1].startswith("Task")
 
 
-def test_the_class_travels_to_the_process_of_trls_async_trainer_and_an_episode_that_trl_ends_is_logged_once(caplog):
-    factory = trl_environment("BabyAIText-v0?task=goto&max_episode_steps=3")
-    worker = AsyncRolloutWorker.__new__(AsyncRolloutWorker)
-    worker._loop_kwargs = {"environment_factory": factory, "tools": None, "reward_funcs": [episode_reward]}
-    other = pickle.loads(pickle.dumps(worker._loop_kwargs))["environment_factory"]
-    assert pickle.loads(pickle.dumps(TRLEnvironment)) is TRLEnvironment
-    one, two = factory(), other()
-    assert one.reset(seed=1) == two.reset(seed=1) and one.act.__doc__ == two.act.__doc__ and one.act("drop") == two.act("drop")
-    assert type(two).__name__ == "BabyAIText_task_goto"
+def test_an_episode_that_trl_ends_is_logged_once(caplog):
+    environment = trl_environment("BabyAIText-v0?task=goto&max_episode_steps=3")()
+    environment.reset(seed=1)
+    environment.act("drop")
     for _ in range(2):
-        assert two.get_reward() == 0.0
+        assert environment.get_reward() == 0.0
     assert caplog.text.count("an episode was not over when its reward was asked for, after 1 steps") == 1
 
 
