@@ -20,10 +20,8 @@ from tqdm import tqdm
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.report.statistics import mean
 from gym_text_policies.report.table import aligned, number
-from gym_text_policies.run.panel.reference import FILE, made_with, the_reference
-from gym_text_policies.run.panel.results import read_result
-from gym_text_policies.run.panel.score_table import cell, short, unusable, won
-from gym_text_policies.run.panel.walks import expert_walks, level_digest, random_walks
+from gym_text_policies.run.panel.reference import FILE, expert_walks, level_digest, made_with, random_walks, the_reference
+from gym_text_policies.run.panel.results import cell, read_result, short, unusable, won
 from gym_text_policies.run.panel.worlds import the_panel
 
 ROOT = Path(__file__).parent.parent

@@ -34,12 +34,9 @@ _NOTHING = "(nothing)"
 
 
 def why_unusable(answer: Answer, *, names_several: bool, calls: bool = False) -> Reason:
-    """Return why no action was read from an answer.
+    """Return why no action was read from an answer, whose text contains no thought.
 
-    Args:
-        answer: The answer, whose text contains no thought; see `thought_apart`.
-        names_several: Whether its words name more than one valid action.
-        calls: Whether the model was asked for a call of a tool.
+    `names_several` says whether its words name more than one valid action, `calls` whether the model was asked to call a tool.
     """
     if answer.finish in ("refusal", "content_filter"):
         return "refusal"
@@ -53,13 +50,7 @@ def why_unusable(answer: Answer, *, names_several: bool, calls: bool = False) ->
 
 
 def reply_to(answer: Answer, reason: Reason, names: Sequence[str]) -> str:
-    """Return what the model is told about an unusable answer before it is asked again.
-
-    Args:
-        answer: The answer.
-        reason: Why it cannot be used.
-        names: Names of the valid actions; none in a game that takes any words.
-    """
+    """Return what the model is told about an unusable answer before it is asked again; a game that takes any words has no names."""
     thought_only = answer.reasoning is not None and not (answer.text or answer.arguments or "").strip()
     if reason == "cut":
         return _THOUGHT_CUT if thought_only else _CUT
@@ -98,11 +89,7 @@ class UnusableCount:
 
 
 class TellUnusable(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Takes `Unusable` answers as actions: the next observation tells the model, and the game stands still.
-
-    Args:
-        env: An environment with ``obs["text"]`` and a ``text_spec``.
-    """
+    """Takes `Unusable` answers as actions: the next observation tells the model, and the game stands still."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)

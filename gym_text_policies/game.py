@@ -44,12 +44,7 @@ def is_of_episode(error: Exception, *, deciding: bool = False) -> bool:
     """Return whether an error ends one episode only, and not the whole run.
 
     An error ends the run if every other episode would end in it too: a spent budget, a folder that cannot be written, a missing
-    package, or a wrong setting that a policy finds while it decides. Any other error of an environment or a policy ends its episode
-    only.
-
-    Args:
-        error: The error.
-        deciding: Whether the policy raised it while it decided; else the environment did.
+    package, or a wrong setting that a policy finds while it decides (`deciding`).
     """
     if isinstance(error, EpisodeError | InvalidActionError):
         return True
@@ -60,19 +55,14 @@ class Game:
     """An environment, and the episode that is played in it.
 
     `begin` and `step` return an error that ends the episode. They raise an error that ends the whole run.
-
-    Args:
-        make_env: Makes the environment, without the policy's wrappers.
-        policy: Who plays.
-        seed: Seed of the first episode.
     """
 
     def __init__(self, make_env: MakeEnv, policy: Policy, seed: int) -> None:
         self.seed = seed
         self.turn: Turn | None = None
         """The turn that waits for a decision; None before the start and after the end."""
-        self._make_env = make_env
-        self._policy = policy
+        self.make_env = make_env
+        self.policy = policy
         self._open()
         self._environment = environment_config(self._env)
         self._level: int | None = None
@@ -85,9 +75,9 @@ class Game:
         return most
 
     def _open(self) -> None:
-        env = self._make_env()
+        env = self.make_env()
         self._keys = tuple(env.observation_space.spaces) if isinstance(env.observation_space, gym.spaces.Dict) else ()
-        self._env = self._policy.wrap(env)
+        self._env = self.policy.wrap(env)
         self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
         self._broken = False
 
@@ -102,11 +92,7 @@ class Game:
         return bool(self._steps) and (self._steps[-1].terminated or self._steps[-1].truncated)
 
     def begin(self, name: str) -> Exception | None:
-        """Begin the episode of `self.seed`. If the environment raised in the last episode, it is made anew.
-
-        Args:
-            name: Name of the episode; unique in this process.
-        """
+        """Begin the episode of `self.seed`. If the environment raised in the last episode, it is made anew."""
         self._steps, self.turn, self._level = [], None, None
         self._seen: dict[str, Any] = {}
         try:
@@ -117,7 +103,7 @@ class Game:
             self._seen, self._level = self._observed(obs, over=False), level_of(self._env, self.seed)
         except Exception as error:
             return self._failed(error)
-        self._rngs = turn_rngs(self._environment, self._policy.seed, self.seed)
+        self._rngs = turn_rngs(self._environment, self.policy.seed, self.seed)
         self.turn = Turn(obs, self._rngs(0), name)
         return None
 
@@ -144,7 +130,7 @@ class Game:
 
     def end(self, error: Exception | None) -> Episode:
         """Return the record of the episode, which has ended."""
-        config = self._policy.config
+        config = self.policy.config
         where = f"step {len(self._steps) + 1}" if self.turn else "at reset"
         location = f"{self._environment['id']}, seed {self.seed}, {where}"
         self.turn = None

@@ -102,9 +102,7 @@ def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None,
 def resolved(config: PolicyConfig, usual: Mapping[str, Any] | None = None) -> PolicyConfig:
     """Return a policy's settings with a value for every setting that matters.
 
-    Args:
-        config: The user's settings. A missing setting has the value in the adapter's record, else in `usual`, else in `DEFAULTS`.
-        usual: Defaults of the environment.
+    A missing setting has the value in the adapter's record, else in `usual`, the environment's defaults, else in `DEFAULTS`.
 
     Raises:
         UsageError: If the model is an adapter that does not exist, or whose record is damaged.

@@ -101,11 +101,7 @@ class Policy(ABC):
 
 
 class PolicyWrapper(Policy):
-    """A policy around another one, as `gymnasium.Wrapper` is one around an environment. Without changes it plays as the other does.
-
-    Args:
-        player: The other policy.
-    """
+    """A policy around another one, as `gymnasium.Wrapper` is one around an environment. It plays as the other does."""
 
     def __init__(self, player: Policy) -> None:
         super().__init__(player.spec, seed=player.seed)
@@ -139,11 +135,7 @@ def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
-    """Return the `TextSpec` of an environment.
-
-    Raises:
-        UsageError: If it has none.
-    """
+    """Return the `TextSpec` of an environment; raise `UsageError` if it has none."""
     try:
         spec: TextSpec = env.get_wrapper_attr("text_spec")
     except AttributeError:
@@ -153,13 +145,13 @@ def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
     return spec
 
 
-def check_lists_actions(spec: TextSpec, what: str) -> None:
-    """Raise `UsageError` if something needs the names of the actions in a game that takes any words.
+def recorded(observation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the observation of a record as the environment gave it, with tuples in place of JSON's lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in observation.items()}
 
-    Args:
-        spec: The environment's description for players.
-        what: What needs them, for the message.
-    """
+
+def check_lists_actions(spec: TextSpec, what: str) -> None:
+    """Raise `UsageError` if something, `what`, needs the names of the actions in a game that takes any words."""
     if not spec.lists_actions:
         raise UsageError(f"{what}: expected a game that lists its actions; this one takes any words. Take mode='text' for a model.")
 
@@ -220,10 +212,7 @@ def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
 def turn_rngs(environment: Mapping[str, Any], policy_seed: int, seed: int) -> Callable[[int], np.random.Generator]:
     """Return a function from a step to the random generator of its turn. Equal arguments give equal generators.
 
-    Args:
-        environment: What identifies the environment.
-        policy_seed: Seed of the policy.
-        seed: Seed of the episode.
+    `environment` is what identifies the environment; the seeds are the policy's and the episode's.
     """
     words = int.from_bytes(hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8])
     return lambda step: np.random.default_rng([policy_seed, words, seed, step])

@@ -1,7 +1,6 @@
 """The records that travel between policies, the loop and the store: `Turn`, `Decision`, `Step`, `Episode`.
 
-All are frozen. `Episode.from_json` is the inverse of `Episode.to_json`. JSON stores a step as the difference to the step before:
-what stays the same, such as the goal and the beginning of a prompt, is stored once.
+JSON stores a step as the difference to the step before: what stays the same, such as the beginning of a prompt, is stored once.
 """
 
 from __future__ import annotations
@@ -14,26 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gym_text_policies.files.json_data import (
-    begun,
-    check_environment,
-    check_json,
-    checked,
-    checked_decision,
-    checked_list,
-    checked_message,
-    checked_tokens,
-    common,
-    difference,
-    restored,
-)
+from gym_text_policies.files import json_data
 
 Message = dict[str, str]
 """A message of a chat: ``role`` and ``content``. A message of the model may have ``reasoning``, its thought before the answer, and
 ``call``, the arguments of its tool call as JSON. The message behind a call has the role ``tool``."""
 Outcome = Literal["won", "lost", "truncated", "error"]
-VERSION = 2
-"""Version of records. Another one means that the same key would play otherwise."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +41,7 @@ class Turn:
     """The decision before this one. None at the first step, and outside `rollout` and `Agent`."""
 
     def after(self, decision: Decision, obs: Mapping[str, Any] | None = None) -> Turn:
-        """Return the turn that follows a decision, with the same generator.
-
-        Args:
-            decision: What was decided in this turn.
-            obs: The observation of the next turn; None: this turn's, until the next one is known.
-        """
+        """Return the turn that follows a decision, with the same generator; without `obs`, with the same observation."""
         completions, thoughts = (*self.completions, decision.completion), (*self.thoughts, decision.reasoning)
         obs, step = self.obs if obs is None else obs, self.step + 1
         return dataclasses.replace(self, obs=obs, step=step, completions=completions, thoughts=thoughts, last=decision)
@@ -103,8 +83,7 @@ class Decision:
     thought_cut: bool = False
     """Whether the thought reached its greatest length and was closed there."""
     invalid: str | None = None
-    """Why an answer could not be used: ``cut``, ``empty``, ``several actions``, ``no action``, ``refusal`` or ``no call``. None if
-    it could, and in records of earlier versions."""
+    """Why an answer could not be used: ``cut``, ``empty``, ``several actions``, ``no action``, ``refusal`` or ``no call``."""
     retries: int = 0
     """Number of unusable answers before this one, after each of which the model was asked again."""
     probabilities: Mapping[str, float] | None = None
@@ -112,8 +91,8 @@ class Decision:
     probability_kind: str | None = None
     """What the probabilities mean; see `Answer.probability_kind`."""
     visits: Mapping[str, int] | None = None
-    """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior. If it searches in
-    several copies of the game (`worlds`), a copy in which it has found a plan counts all of them for the plan's first action."""
+    """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior. A copy of the
+    game (`worlds`) in which it has found a plan counts all its simulations for the plan's first action."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score; the greatest worth if the
     policy looks ahead by best_of_n."""
@@ -173,7 +152,6 @@ class Step:
 
 
 def _sum(name: str, doc: str) -> Any:
-    """Return a property of an episode: the sum of a field of its decisions."""
     return property(lambda episode: sum(getattr(step.decision, name) for step in episode.steps), doc=doc)
 
 
@@ -199,8 +177,6 @@ class Episode:
     """The error that ended the episode early, with environment, seed and step; else None."""
     traceback: str | None = None
     """Files, lines and functions through which an unexpected error was raised, the innermost last; None for other errors."""
-    version: int = VERSION
-    """Version of the record; see `VERSION`."""
 
     @property
     def outcome(self) -> Outcome:
@@ -252,8 +228,7 @@ class Episode:
 
     def to_json(self) -> dict[str, Any]:
         """Return the episode as plain JSON data. The key comes first and the error last, where a store reads them quickly."""
-        data: dict[str, Any] = {"key": self.key, "version": self.version}
-        data |= {name: getattr(self, name) for name in ("environment", "policy", "seed")}
+        data: dict[str, Any] = {name: getattr(self, name) for name in ("key", "environment", "policy", "seed")}
         before: Mapping[str, Any] = {}
         prompt: tuple[Message, ...] = ()
         earlier_tokens: tuple[int, ...] = ()
@@ -261,21 +236,21 @@ class Episode:
         for step in self.steps:
             row = _without_defaults(step)
             decision = _without_defaults(step.decision)
-            row |= difference("observation", before, step.observation)
+            row |= json_data.difference("observation", before, step.observation)
             messages = decision.pop("messages", ())
-            shared = common(prompt, messages)
+            shared = json_data.common(prompt, messages)
             if messages:
                 decision["messages"] = [shared, *messages[shared:]]
             if (tokens := decision.pop("tokens", None)) is not None:
-                shared_tokens = common(earlier_tokens, tokens.prompt)
+                shared_tokens = json_data.common(earlier_tokens, tokens.prompt)
                 decision["tokens"] = [shared_tokens, tokens.prompt[shared_tokens:], tokens.said, tokens.log_probs]
                 decision["tokens"] += [tokens.written] if tokens.written else []
                 earlier_tokens = tokens.prompt + tokens.said
             row["decision"] = decision
             rows.append(row)
             before, prompt = step.observation, tuple(messages)
-        data |= {"steps": rows, **difference("last_observation", before, self.last_observation), "level": self.level}
-        return data | ({"traceback": self.traceback} if self.traceback is not None else {}) | {"error": self.error}
+        data |= {"steps": rows, **json_data.difference("last_observation", before, self.last_observation), "level": self.level}
+        return data | {"traceback": self.traceback, "error": self.error}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Episode:
@@ -284,35 +259,35 @@ class Episode:
         Raises:
             KeyError, TypeError, ValueError: If the data is not an episode.
         """
-        check_json("record", data)
+        json_data.check_json("record", data)
         data = dict(data)
         observation: dict[str, Any] = {}
         prompt: tuple[Message, ...] = ()
         read: tuple[int, ...] = ()
         steps = []
-        for row in checked_list("steps", data["steps"]):
+        for row in json_data.checked_list("steps", data["steps"]):
             row = dict(row)
-            observation = restored("observation", observation, row)
+            observation = json_data.restored("observation", observation, row)
             decision = dict(row["decision"])
             if "messages" in decision:
-                shared, *new = checked_list("messages", decision["messages"])
-                prompt = decision["messages"] = (*begun(prompt, shared), *map(checked_message, new))
+                shared, *new = json_data.checked_list("messages", decision["messages"])
+                prompt = decision["messages"] = (*json_data.begun(prompt, shared), *map(json_data.checked_message, new))
             else:
                 prompt = ()
             if "plan" in decision:
-                decision["plan"] = tuple(checked_list("plan", decision["plan"]))
+                decision["plan"] = tuple(json_data.checked_list("plan", decision["plan"]))
             if "tokens" in decision:
-                shared, rest, *generated = checked_list("tokens", decision["tokens"])
-                decision["tokens"] = checked_tokens(Tokens((*begun(read, shared), *rest), *map(tuple, generated)))
-                read = decision["tokens"].prompt + decision["tokens"].said
-            steps.append(checked(Step(**{**row, "observation": observation, "decision": checked_decision(Decision(**decision))})))
-        last = restored("last_observation", observation, data)
-        episode = checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
-        check_environment(episode.environment)
+                shared, rest, *generated = json_data.checked_list("tokens", decision["tokens"])
+                tokens = Tokens((*json_data.begun(read, shared), *rest), *map(tuple, generated))
+                decision["tokens"] = json_data.checked_tokens(tokens)
+                read = tokens.prompt + tokens.said
+            row |= {"observation": observation, "decision": json_data.checked_decision(Decision(**decision))}
+            steps.append(json_data.checked(Step(**row)))
+        last = json_data.restored("last_observation", observation, data)
+        episode = json_data.checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
+        json_data.check_environment(episode.environment)
         return episode
 
 
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:
-    """Return the fields of a record that differ from their defaults."""
-    fields = dataclasses.fields(record)
-    return {f.name: getattr(record, f.name) for f in fields if getattr(record, f.name) != f.default}
+    return {f.name: value for f in dataclasses.fields(record) if (value := getattr(record, f.name)) != f.default}

@@ -8,17 +8,38 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
-from gym_text import UsageError
+from gym_text.errors import UsageError, check_choice, import_extra
+from gym_text_policies.environments import environment_name
+from gym_text_policies.files.json_data import without_surrogates
 from gym_text_policies.files.redaction import without_keys
 from gym_text_policies.files.run_folders import NO_LINK, RunFolder, writing
 from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.flat_rows import Rows, counts_html, data_frame
 from gym_text_policies.records import Episode
 
 _logger = logging.getLogger(__name__)
+Rows = Literal["episodes", "decisions"]
+_SUMS = ("tokens_in", "tokens_out", "tokens_reasoning", "model_calls", "simulator_steps")
+COLUMNS: dict[Rows, dict[str, type]] = {
+    "episodes": {
+        **dict.fromkeys(("key", "environment", "policy", "environment_config", "policy_config"), str),
+        **{"seed": int, "level": int, "outcome": str, "total_reward": float, "length": int, "invalid": int},
+        **dict.fromkeys((*_SUMS, "thoughts_cut"), int),
+        **{"seconds": float, "cost": float, "error": str},
+    },
+    "decisions": {
+        **{"key": str, "environment": str, "policy": str, "seed": int, "level": int, "step": int, "action": str},
+        **{"probability": float, "probabilities": str, "probability_kind": str, "reward": float, "score": float},
+        **dict.fromkeys(("terminated", "truncated", "success", "failure", "action_was_valid"), bool),
+        **{"gold_action": str, "valid": bool, "invalid": str, "retries": int, "finish": str, "completion": str, "reasoning": str},
+        **{"thought_cut": bool, "visits": str, "values": str, "tokens_cached": int, **dict.fromkeys(_SUMS, int)},
+        **{"seconds": float, "cost": float, "observation": str},
+    },
+}
+"""The columns of each kind of rows, and their types."""
+_DTYPES = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
+"""Types of pandas in which values may be missing."""
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
 _PLAIN_END = b', "error": null}\n'
 """First and last bytes of an episode's line without an error. Within a JSON string the quotes would be escaped."""
@@ -46,8 +67,8 @@ class RecordStore(Generic[R]):
     """Records as JSON lines in one file of a run folder.
 
     A record is whole or absent, because one call writes it and syncs it to disk. After a crash the last line may be no record:
-    the store leaves it out with a warning, and moves it to ``FILE.damaged`` before the next record is written. Of two records with
-    one key the last one counts. Other processes may read while one writes.
+    the store leaves it out with a warning, and cuts it off before the next record is written. Of two records with one key the last
+    one counts. Other processes may read while one writes.
 
     Args:
         run: The folder. A folder without a configuration is locked at the first `append`.
@@ -135,7 +156,7 @@ class RecordStore(Generic[R]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read_index(self) -> None:
@@ -163,24 +184,11 @@ class RecordStore(Generic[R]):
             self._leave_out_rest()
 
     def _leave_out_rest(self) -> None:
-        """Warn of a last line that is no whole record; move it into a file of its own if this store may write."""
-        with self.path.open("rb") as file:
-            file.seek(self._end)
-            rest = file.read()
-        if not self.run.is_locked:
-            _logger.warning("%s: the last %d bytes are no whole record and are left out.", self.path, len(rest))
-            return
-        copy = self.path.with_name(self.path.name + ".damaged")
-        with writing(self.path):
-            with check_regular(copy, copy.parent).open("ab") as file:
-                file.write(rest if rest.endswith(b"\n") else rest + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.truncate(self.path, self._end)
-        _logger.warning(
-            "%s: the last %d bytes were no whole record; they were moved to %s, and their episode will be played again.",
-            *(self.path, len(rest), copy.name),
-        )
+        """Warn of a last line that is no whole record; cut it off if this store may write."""
+        _logger.warning("%s: the last line is no whole record and is left out; its episode will be played again.", self.path)
+        if self.run.is_locked:
+            with writing(self.path):
+                os.truncate(self.path, self._end)
 
 
 class EpisodeStore(RecordStore[Episode]):
@@ -204,10 +212,6 @@ class EpisodeStore(RecordStore[Episode]):
         """Yield the stored episodes of `keys`, or all; see `records`. ``for episode in store`` yields all, too."""
         return self.records(keys)
 
-    def _repr_html_(self) -> str:
-        """Return for a notebook what is stored: a row for each policy in an environment."""
-        return counts_html(self.path, len(self), self)
-
     def to_pandas(self, rows: Rows = "episodes") -> Any:
         """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.
 
@@ -216,7 +220,10 @@ class EpisodeStore(RecordStore[Episode]):
         Raises:
             MissingDependencyError: If pandas is not installed.
         """
-        return data_frame(self, rows)
+        check_choice("rows", rows, tuple(COLUMNS))
+        pandas = import_extra("pandas", "pandas")
+        frame = pandas.DataFrame(_flat_rows(self, rows), columns=list(COLUMNS[rows]))
+        return frame.astype({name: _DTYPES[kind] for name, kind in COLUMNS[rows].items()})
 
 
 def _key_of(record: Any) -> tuple[str, bool]:
@@ -244,3 +251,37 @@ def _write(file: int, data: bytes, offset: int) -> None:
     except BaseException:  # Ctrl-C as well: the next record follows here
         os.ftruncate(file, offset)
         raise
+
+
+def _player(policy: Mapping[str, Any]) -> str:
+    """Return the model of a policy, or of the policy that plays within one that mixes actions or looks ahead; else its name."""
+    while isinstance(policy.get("player"), Mapping):
+        policy = policy["player"]
+    return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
+
+
+def _flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any]]:
+    """Yield a row of `COLUMNS` for each episode or for each decision."""
+    for episode in episodes:
+        shared: dict[str, Any] = {"environment": environment_name(episode.environment), "policy": _player(episode.policy)}
+        if rows == "episodes":
+            parts: Iterable[tuple[Any, ...]] = [(episode,)]
+            shared |= {"environment_config": episode.environment, "policy_config": episode.policy}
+        else:
+            parts = [(step, step.decision, episode) for step in episode.steps]
+        for number, part in enumerate(parts):
+            row = shared | {"step": number}
+            if rows == "decisions" and (chances := part[1].probabilities) is not None:
+                row["probability"] = chances.get(part[1].action)
+            yield {name: _cell(row[name] if name in row else _of(part, name)) for name in COLUMNS[rows]}
+
+
+def _of(part: Iterable[Any], name: str) -> Any:
+    return next((getattr(record, name) for record in part if hasattr(record, name)), None)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value for a table: a mapping as JSON, a text without halves of characters, which a model may have written."""
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return without_surrogates(value)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from gym_text.errors import GymTextError
-from gym_text_policies.commands.options import add_fields
+from gym_text_policies.commands.parser import add_fields
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore

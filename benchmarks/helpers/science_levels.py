@@ -14,10 +14,8 @@ from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.records import Episode
 from gym_text_policies.report.statistics import DRAWS, percentiles
 from gym_text_policies.run.plan import EXPERT, PlanRow, label_of
-from gym_text_policies.run.play import open_run
-from gym_text_policies.run.play_options import EpisodeOptions
+from gym_text_policies.run.play import EpisodeOptions, open_run, versions
 from gym_text_policies.run.progress import Progress
-from gym_text_policies.run.result_files import versions
 
 from .harness import table
 

@@ -12,10 +12,10 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments, level_id, module_and_id
+from gym_text_policies.environments.stored import check_chooses_game
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.prompts import STRATEGIES
-from gym_text_policies.stored_environment import check_chooses_game
 
 AGENT = "gym_text"
 """Name under which the other library finds the bridge."""

@@ -13,8 +13,8 @@ from gym_text.experts import experts_of, has_expert
 from gym_text.folds import FOLD_SIZE
 from gym_text.registration import SERVED
 from gym_text_policies.environments import import_module, make_environment, playable_ids
+from gym_text_policies.environments.stored import owner_of
 from gym_text_policies.policy import text_spec
-from gym_text_policies.stored_environment import owner_of
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
 _MORE = ("expert", "levels a fold", "valid actions")
@@ -34,11 +34,7 @@ class EnvsConfig:
 
 
 def run(config: EnvsConfig) -> str:
-    """Return the table.
-
-    Raises:
-        UsageError: If no id contains the text.
-    """
+    """Return the table."""
     module, _, part = config.part.rpartition(":")
     ids = _ids_of(module) if module else playable_ids(gymnasium=config.all or bool(part))
     matches = [name for name in ids if part.lower() in name.rpartition(":")[2].lower()]

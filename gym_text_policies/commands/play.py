@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import shutil
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,7 @@ from gym_text_policies.records import Decision, Turn
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.store import EpisodeStore
 
-_HELP = "Type an action, its beginning or its number in the list. ? lists the actions, quit ends."
+_HELP = "Type an action or its number in the list. ? lists the actions, quit ends."
 _MANY = 12
 """Most actions that are listed at each step; more are listed on request."""
 
@@ -43,10 +41,7 @@ class PlayConfig:
 class Person(Policy):
     """A person, who is asked for each action.
 
-    Args:
-        spec: The environment's description for players.
-        read: Asks for a line. It raises `EOFError` at the end of the input.
-        write: Shows a text.
+    `read` asks for a line and raises `EOFError` at the end of the input; `write` shows a text.
     """
 
     def __init__(self, spec: TextSpec, read: Callable[[], str], write: Callable[[str], None]) -> None:
@@ -60,11 +55,7 @@ class Person(Policy):
         return {"kind": "person"}
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Show each observation and ask for an action.
-
-        Raises:
-            PolicyError: If the person leaves the game.
-        """
+        """Show each observation and ask for an action; raise `PolicyError` if the person leaves the game."""
         return [Decision(self._ask(turn)) for turn in turns]
 
     def _ask(self, turn: Turn) -> str:
@@ -86,30 +77,19 @@ class Person(Policy):
                 raise PolicyError("The player left.")
             if line.lower() in ("", "?", "help"):
                 self._write(_listed(names) if line == "?" and names else _HELP)
-                continue
-            try:
-                return self._meant(line, obs, names)
-            except UsageError as error:
-                self._write(str(error))
+            elif (action := self._meant(line, obs, names)) is not None:
+                return action
+            else:
+                self._write(str(unknown_choice("action", line, names)))
 
-    def _meant(self, line: str, obs: dict[str, Any], names: Sequence[str]) -> str:
-        """Return the action that a line stands for; raise `UsageError` if there is none, or there are several."""
-        if not self.spec.lists_actions:
-            return line
+    def _meant(self, line: str, obs: dict[str, Any], names: Sequence[str]) -> str | None:
+        """Return the action that a line stands for, which is none of the names; None if there is none."""
         if line.isdecimal() and _numbered(names) and 1 <= int(line) <= len(names):
             return names[int(line) - 1]
-        begun = [name for name in names if name.lower().startswith(line.lower())]
-        alike = [name for name in begun if len(name) == len(line)]
-        if len(alike) == 1 or len(begun) == 1:
-            return (alike or begun)[0]
-        if begun:
-            raise UsageError(f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}.")
         action = parse_action(line, self.spec, obs)
         if action in names or (action is not None and self.spec.encoding == "box"):  # a box takes any number in it
-            return str(action)
-        if self.spec.encoding == "text":  # a text game accepts any words
-            return line
-        raise unknown_choice("action", line, names)
+            return action
+        return line if self.spec.encoding == "text" else None  # a text game accepts any words
 
 
 def run(config: PlayConfig) -> str:
@@ -138,8 +118,4 @@ def _numbered(names: Sequence[str]) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the actions with their numbers, in lines of the terminal's width."""
-    shown = [f"{number} {name}" for number, name in enumerate(names, start=1)] if _numbered(names) else names
-    parts = [part.replace(" ", "\u00a0") for part in shown]
-    lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("\u00a0", " ")
+    return "   ".join(f"{number} {name}" if _numbered(names) else name for number, name in enumerate(names, start=1))

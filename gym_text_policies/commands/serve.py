@@ -47,8 +47,6 @@ def run(config: ServeConfig) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Raises:
-        MissingDependencyError: If OpenEnv is not installed.
-        UsageError: If there is no such environment.
         OSError: If the port is taken.
     """
     with listen(config.host, config.port) as listener:  # before OpenEnv, whose import takes seconds: a taken port raises at once

@@ -36,8 +36,7 @@ from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOpt
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
-from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.run.play import PlayOptions, Run, RunRow, check_some_played, open_run
 from gym_text_policies.run.progress import Progress
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +75,6 @@ class CollectConfig(PlayOptions, PromptOptions):
     have to be won."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_no_fold("environments", self.environments, "train")
         self.counts()
         check_choice("labels", self.labels, ("", *LABELS))

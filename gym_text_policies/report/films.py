@@ -14,11 +14,11 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import import_extra
+from gym_text_policies.environments.stored import make_stored_environment
 from gym_text_policies.files.safe_files import replacing, subfolder
 from gym_text_policies.records import Decision, Episode, Step
 from gym_text_policies.report.replay import ReplayedState, replay
 from gym_text_policies.report.runs import read_runs
-from gym_text_policies.stored_environment import make_stored_environment
 
 HEIGHT, PANEL, MARGIN = 480, 380, 14
 """Pixels: height of a frame, width of the panel beside the picture, and the panel's margin."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from gym_text.errors import GymTextError, MissingDependencyError
 from gym_text.screen import draw_page, prepare_pygame
+from gym_text_policies.environments.stored import owner_of
 from gym_text_policies.records import Episode
-from gym_text_policies.stored_environment import owner_of
 
 _logger = logging.getLogger(__name__)
 

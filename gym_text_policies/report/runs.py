@@ -14,12 +14,12 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.environments import environment_name
+from gym_text_policies.environments.stored import levels_config
 from gym_text_policies.files.safe_files import is_regular
 from gym_text_policies.policies.labels import beside_player, thinking
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.stored_environment import levels_config
 
 
 @dataclass(frozen=True)

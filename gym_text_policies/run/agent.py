@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, check_int
+from gym_text.errors import check_int
 from gym_text.folds import MAX_SEED
 from gym_text_policies.files.json_data import plain
 from gym_text_policies.load import load_policy
@@ -44,11 +44,7 @@ class Agent:
         if isinstance(config, str):
             config = {"model": config}
         keys = {**config.to_json(), "backend": config.backend} if isinstance(config, AgentConfig) else dict(config)
-        try:
-            self.config = AgentConfig(**{**keys, **settings})
-        except TypeError as error:
-            names = ", ".join(field.name for field in dataclasses.fields(AgentConfig))
-            raise UsageError(f"agent: expected the keys {names}; {error}.") from error
+        self.config = AgentConfig(**{**keys, **settings})
         player = self.config.player()
         self.policy = load_policy(player, env)
         self._environment = environment_config(self.policy.wrap(env)) if env.spec else {"text_spec": self.policy.spec.to_json()}

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from gym_text.errors import MissingDependencyError, check_choice, check_int, import_extra
+from gym_text.errors import MissingDependencyError, import_extra
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.baselines import controller_of
-from gym_text_policies.policies.config import WITHOUT_MODEL, Mode, PromptOptions
+from gym_text_policies.policies.config import Mode, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
-from gym_text_policies.report.table import fitted, markdown
+from gym_text_policies.report.table import Table, fitted, markdown
 from gym_text_policies.run.plan import (
     EXPERT,
     PlanRow,
     Player,
     PlayerOptions,
     Players,
-    at_temperature,
     check_environments,
     label_of,
     player_in,
     read_plan,
 )
-from gym_text_policies.run.play import check_some_played, naming, open_run
-from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.run.play import PlayOptions, check_some_played, naming, open_run, write_table
 from gym_text_policies.run.progress import Progress
-from gym_text_policies.run.result_files import write_table
 from gym_text_policies.store import EpisodeStore
 
 _BEFORE = (
@@ -55,8 +51,7 @@ class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
     """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder.
 
     A command that names no environments, models or modes, and does not say how a model is asked, also plays the adapters that ship:
-    its rows show what each stage of training brings, and it makes a report of them, report.html in the folder. With several
-    temperatures the command says where they differ much.
+    its rows show what each stage of training brings, and it makes a report of them, report.html in the folder.
     """
 
     folder: str = "runs/policies"
@@ -80,17 +75,6 @@ class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
     llm_episodes: int | None = None
     """Episodes of each environment in a row with a language model. By default 3; the rows of the adapters that ship have numbers of
     their own."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for environment in self.environments:
-            parse_environment(environment)
-        check_choice("fold", self.fold, ("train", "dev", "test", "none"))
-        for name in ("episodes", "llm_episodes"):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), 0, 1_000_000)
-        for name in self.baselines:
-            check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
 
     @property
     def shows_stages(self) -> bool:
@@ -149,7 +133,6 @@ def _installed(config: BenchConfig) -> tuple[str, ...]:
 
 
 def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the baselines that an environment has."""
     with closing(environment_maker(environment, **arguments)()) as env:
         possible = {
             "random": text_spec(env).lists_actions,
@@ -159,53 +142,15 @@ def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:
     return [name for name, is_possible in possible.items() if is_possible]
 
 
-def differing(rows: Sequence[Mapping[str, Any]], temperatures: Sequence[float]) -> Iterator[str]:
-    """Yield in words where greedy play and drawn play differ so much in success that their 95 % intervals lie apart.
-
-    Args:
-        rows: The figures of a table's rows.
-        temperatures: Those of the rows. Greedy play has 0.
-    """
-    found = {(row["environment"], row["policy"]): row for row in rows if row["success"] is not None}
-    for (environment, policy), greedy in found.items():
-        for number in filter(None, temperatures):
-            name = policy.removesuffix(at_temperature(0))
-            drawn = found.get((environment, name + at_temperature(number)))
-            if name == policy or drawn is None:
-                continue
-            (low, high), (least, most) = greedy["success_interval"], drawn["success_interval"]
-            if high < least or most < low:
-                circles = "Greedy play probably goes in circles: it repeats actions that change nothing. " if high < least else ""
-                yield (
-                    f"{environment}, {name}: greedy play wins {greedy['success']:.2f}, play at temperature {number:g} "
-                    f"{drawn['success']:.2f}. {circles}Name the temperature beside a result of this model."
-                )
-
-
-def _play(config: BenchConfig) -> tuple[list[dict[str, Any]], EpisodeStore, int, int]:
-    """Play what is missing, show progress on stderr, and write the tables. An interrupted run keeps every finished episode.
-
-    Returns:
-        The figures of the table's rows, the store, the number of episodes of all rows, and how many were stored before.
-    """
+def run(config: BenchConfig) -> tuple[Table, EpisodeStore]:
+    """Play what is missing, with progress on stderr, and write the tables; return the table in Markdown and the episodes."""
     import_extra("scipy", "bench")
     if config.shows_stages:
         _logger.info("%s", _BEFORE)
     identity = {"benchmark": "policies", "fold": config.fold}  # a later run may add rows and episodes
     with open_run(config.folder, identity, plan_of(config), config) as run:
-        stored_before = run.play(Progress())
-        figures = write_table(run, config)
-        return figures, run.store, sum(len(row.keys) for row in run.rows), stored_before
-
-
-def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
-    """Play what is missing.
-
-    Returns:
-        The table in Markdown, with what `differing` says below it, and the store of the episodes.
-    """
-    figures, store, *_ = _play(config)
-    return markdown(figures, differing(figures, config.temperatures)), store
+        run.play(Progress())
+        return markdown(write_table(run, config)), run.store
 
 
 def command(config: BenchConfig) -> str:
@@ -214,22 +159,14 @@ def command(config: BenchConfig) -> str:
     Raises:
         RunError: If all episodes of the table ended in an error; the files are written.
     """
-    figures, store, episodes, stored_before = _play(config)
-    folder = store.folder
-    check_some_played(folder, figures)
-    parts = [f"\n{fitted(figures)}\n", *differing(figures, config.temperatures)]
-    parts.append(f"Episodes, tables (table.md, table.json) and configuration: {folder}")
-    if stored_before:
-        parts.append(f"{stored_before} of {episodes} episodes were stored there before; --fresh plays them again.")
+    table, store = run(config)
+    check_some_played(store.folder, table.rows)
+    parts = [f"\n{fitted(table.rows)}\n", f"Episodes, tables (table.md, table.json) and configuration: {store.folder}"]
     if config.shows_stages:
-        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {_report(folder)}")
+        film_wins(store.folder)  # one of each environment
+        page = write_report([store.folder], store.folder / "report.html", episodes=_SHOWN, title="What each stage brings")
+        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {page}")
     else:
-        page = "a page of bars, pairs of policies, and episodes to step through"
-        parts.append(f"gym-text report {shlex.quote(str(folder))} makes {page}.")
+        what = "a page of bars, pairs of policies, and episodes to step through"
+        parts.append(f"gym-text report {shlex.quote(str(store.folder))} makes {what}.")
     return "\n".join(parts)
-
-
-def _report(folder: Path) -> Path:
-    """Write the report of the first table, with a film of a won episode in each environment."""
-    film_wins(folder)
-    return write_report([folder], folder / "report.html", episodes=_SHOWN, title="What each stage brings")

@@ -23,7 +23,6 @@ _logger = logging.getLogger(__name__)
 
 @functools.cache
 def _engine(num_envs: int, max_concurrency: int) -> LocalEngine:
-    """Return the engine of this process."""
     return LocalEngine(num_envs, max_concurrency)
 
 
@@ -38,12 +37,7 @@ def _play(limits: tuple[int, int], row: PlanRow) -> Iterator[Episode]:
 class RayEngine(SpreadEngine):
     """Plays on a Ray cluster: the one this process is connected to, else the one at RAY_ADDRESS, else a new one on this machine.
 
-    A worker gets one core, and its share of the cluster's GPUs.
-
-    Args:
-        workers: Number of tasks that run at once; 0: as many as the cluster has cores.
-        num_envs: See `Engine`.
-        max_concurrency: See `Engine`.
+    A worker gets one core, and its share of the cluster's GPUs. With ``workers=0`` there are as many as the cluster has cores.
 
     Raises:
         MissingDependencyError: If Ray is not installed.

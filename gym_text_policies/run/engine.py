@@ -52,18 +52,10 @@ class Engine(ABC):
 
     @abstractmethod
     def identify(self, row: PlanRow) -> Identity:
-        """Return what identifies the row's episodes.
-
-        Raises:
-            UsageError: If the row names an environment, a model or settings that do not exist.
-        """
+        """Return what identifies the row's episodes; raise `UsageError` if the row names what does not exist."""
 
     def check(self, row: PlanRow) -> None:
-        """Check by `Policy.check` whether the row's policy can decide. Rows with equal requests are checked once.
-
-        Raises:
-            UsageError: If the policy cannot decide; the message says how to repair it.
-        """
+        """Check by `Policy.check` whether the row's policy can decide. Rows with equal requests are checked once."""
         settings = {name: row.policy.settings.get(name) for name in _OF_REQUESTS}
         request = json.dumps([row.policy.model, dict(row.policy.options), settings], sort_keys=True, default=str)
         if request not in self._checked:
@@ -139,13 +131,7 @@ class Task:
 
 
 class SpreadEngine(Engine):
-    """Plays in several workers, each with a `LocalEngine`. If a worker dies, others play its unfinished seeds.
-
-    Args:
-        workers: Number of workers.
-        num_envs: See `Engine`.
-        max_concurrency: See `Engine`.
-    """
+    """Plays in several workers, each with a `LocalEngine`. If a worker dies, others play its unfinished seeds."""
 
     spreads = True
 
@@ -164,11 +150,7 @@ class SpreadEngine(Engine):
         self._ask("ask_policy", row)
 
     def play(self, rows: Sequence[PlanRow]) -> Iterator[Episode]:
-        """Play all rows at the same time.
-
-        Raises:
-            RunError: If several workers died while they played one episode.
-        """
+        """Play all rows at the same time; raise `RunError` if several workers died while they played one episode."""
         waiting, tasks = WaitingSeeds([self._part(row) for row in rows], self._size, self._num_envs), dict[Any, Task]()
         try:
             while tasks or waiting:
@@ -193,7 +175,6 @@ class SpreadEngine(Engine):
         raise RunError(f"Expected a worker to load {row.policy.model}; {_MOST_DEATHS} ended. The memory may be too small.")
 
     def _part(self, row: PlanRow) -> PlanRow:
-        """Return a row for one of the workers, with its share of the limits on spending."""
         return dataclasses.replace(row, policy=share_of(row.policy, self._size))
 
     @abstractmethod
@@ -227,11 +208,6 @@ class WaitingSeeds:
     """The seeds of rows that no worker has. A worker gets fewer at a time as they run out, so that all end together.
 
     Guided self-scheduling, Polychronopoulos and Kuck 1987.
-
-    Args:
-        rows: The rows.
-        workers: How many play.
-        num_envs: Episodes that run at once in a worker.
     """
 
     def __init__(self, rows: Sequence[PlanRow], workers: int, num_envs: int) -> None:
@@ -253,11 +229,7 @@ class WaitingSeeds:
         return None
 
     def put_back(self, task: Task) -> None:
-        """Put the unfinished seeds of a dead worker back.
-
-        Raises:
-            RunError: If too many workers have died over one of them.
-        """
+        """Put the unfinished seeds of a dead worker back; raise `RunError` if too many workers have died over one of them."""
         next(seeds for row, seeds in self._rows if row is task.row).extendleft(sorted(task.seeds, reverse=True))
         for episode in (_episode(task.row, seed) for seed in task.seeds):
             self._deaths[episode] += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +17,9 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.redaction import without_secrets
-from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.load import resolved
-from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
-from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.policies.config import DEFAULTS, PolicyConfig
+from gym_text_policies.run.play import PlayOptions
 from gym_text_policies.settings.fields import settings_of
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import Node, changed, from_plain, read_yaml, variants
@@ -49,16 +47,9 @@ class AgentConfig(PolicyConfig):
             raise UsageError(
                 "options: expected no key and no password; keys come from environment variables alone (OPENAI_API_KEY …)."
             )
-        clash = sorted(set(SETTINGS) & self.options.keys())
-        if clash:
-            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the section agent.")
 
     def player(self, seed: int = 0) -> PolicyConfig:
-        """Return the agent's policy with a value for every setting; see `resolved`.
-
-        Args:
-            seed: Seed of what the policy draws, if the agent has no seed.
-        """
+        """Return the agent's policy with a value for every setting; its seed is `seed` if the agent has none. See `resolved`."""
         prefixed = self.backend not in (None, *_LOCAL) and not self.model.startswith(f"{self.backend}:")
         model = f"{self.backend}:{self.model}" if prefixed else self.model
         config = PolicyConfig(model, **self.given, options=self.options).for_any()
@@ -87,13 +78,9 @@ class EnvironmentConfig:
         env_id, mark, query = self.name.partition("?")
         return f"{gymnasium_id(env_id)}{mark}{query}"
 
-    def maker(self, **more: Any) -> functools.partial[gym.Env[Any, Any]]:
-        """Return a function that makes the environment; `more` replaces keyword arguments of the same names."""
-        return environment_maker(self.full_name, **{**self.kwargs, **more})
-
     def make(self, **more: Any) -> gym.Env[Any, Any]:
-        """Make the environment."""
-        return self.maker(**more)()
+        """Make the environment; `more` replaces keyword arguments of the same names."""
+        return environment_maker(self.full_name, **{**self.kwargs, **more})()
 
 
 @dataclass(frozen=True)
@@ -124,11 +111,8 @@ class RunsConfig(PlayOptions):
         return {_ALIASES.get(key, key): node for key, node in nodes.items()}
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_int("gif_fps", self.gif_fps, 1, 50)
         check_int("episodes", self.episodes, 1, 1_000_000)
-        for key in ("name", "parent"):
-            check_characters(key, getattr(self, key))
         if Path(self.name).name != self.name or self.name == "..":
             raise UsageError(f"name: expected a folder's name without slashes, as parent says where it lies; got {self.name!r}.")
 

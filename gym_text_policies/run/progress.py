@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any, Self
 
 from gym_text.errors import import_extra
@@ -28,55 +27,34 @@ class Progress:
 
     def __init__(self, *, lines: bool = False, shown: bool = True) -> None:
         self._lines = lines
-        self._shown = shown and sys.stderr is not None
+        self._shown = shown
         self._bars: dict[str, Any] = {}
         self._won: dict[str, int] = {}
         self._logs = contextlib.ExitStack()
 
     def begin(self, row: str, total: int, stored: int = 0, won: int = 0) -> None:
-        """Draw the line of a row.
-
-        Args:
-            row: Name of the row.
-            total: Number of its episodes.
-            stored: How many of them ended in an earlier run.
-            won: How many of these were won.
-        """
-        self._won[row] = won
-        if not self._shown:
-            return
-        with self._while_it_can_be_written():
+        """Draw the line of a row: how many episodes it has, and how many ended, and were won, in an earlier run."""
+        if self._shown:
+            self._won[row] = won
             watched = sys.stderr.isatty() or "ipykernel" in sys.modules
-            seldom = {} if watched else {"mininterval": _SELDOM}
-            options = {"initial": stored, "total": total, "desc": row, "bar_format": _FORMAT, "dynamic_ncols": True}
-            self._bars[row] = import_extra("tqdm.auto", "bench").tqdm(**options, **seldom)
+            shape = {"bar_format": _FORMAT, "dynamic_ncols": True} | ({} if watched else {"mininterval": _SELDOM})
+            self._bars[row] = import_extra("tqdm.auto", "bench").tqdm(desc=row, initial=stored, total=total, **shape)
 
     def ended(self, row: str, episode: Episode) -> None:
         """Count an episode of a row that has begun, and write its line."""
-        self._won[row] += episode.outcome == "won"
         if not self._shown:
             return
         bar = self._bars[row]
-        with self._while_it_can_be_written():
-            if episode.tells_success:
-                bar.set_postfix_str(f"{self._won[row]} won", refresh=False)
-            if self._lines:
-                reason = f" ({episode.error})" if episode.error else ""
-                text = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
-                bar.write(text, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
-            bar.update()
-            if bar.n >= bar.total:
-                bar.close()
-
-    @contextlib.contextmanager
-    def _while_it_can_be_written(self) -> Iterator[None]:
-        """Show nothing more once stderr is closed. The run goes on."""
-        try:
-            yield
-        except (OSError, ValueError):
-            self._shown = False
-            for bar in self._bars.values():
-                bar.disable = True
+        self._won[row] += episode.outcome == "won"
+        if episode.tells_success:
+            bar.set_postfix_str(f"{self._won[row]} won", refresh=False)
+        if self._lines:
+            reason = f" ({episode.error})" if episode.error else ""
+            text = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
+            bar.write(text, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
+        bar.update()
+        if bar.n >= bar.total:
+            bar.close()
 
     def __enter__(self) -> Self:
         if self._shown:  # messages of the log stand above the lines
@@ -86,6 +64,5 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         """Leave the lines as they are."""
         self._logs.close()
-        with self._while_it_can_be_written():
-            for bar in self._bars.values():
-                bar.close()
+        for bar in self._bars.values():
+            bar.close()

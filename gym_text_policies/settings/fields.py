@@ -11,8 +11,7 @@ import inspect
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -25,16 +24,12 @@ class Word(str):
 
 
 def read_value(value: Any, hint: Any) -> Any:
-    """Convert a value to the type of a field.
+    """Convert a value from YAML, or a `Word`, to the type of a field.
 
     Types: bool, int, float, str, Literal, unions of these with None, tuples of them, and mappings.
 
     >>> read_value(Word("all"), int | Literal["all"]), read_value(Word("4"), int | Literal["all"]), read_value("1e-3", float)
     ('all', 4, 0.001)
-
-    Args:
-        value: A value from YAML, or a `Word`.
-        hint: The type.
 
     Raises:
         ValueError: If the value does not fit the type; the message says what was expected.
@@ -112,17 +107,13 @@ def field_docs(config: type[Any]) -> dict[str, str]:
     return docs | {name: f"{docs[name]} {text}" for name, text in more.items()}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A field of a config dataclass."""
+class Setting(NamedTuple):
+    """A field of a config dataclass: its name, its type, the string under it, its default value or `dataclasses.MISSING`."""
 
     name: str
     hint: Any
-    """Type of the field."""
     doc: str
-    """The string under the field."""
     default: Any
-    """The default value, or `dataclasses.MISSING`."""
     is_positional: bool
     """Whether it is a positional argument of the command line, not an option."""
 

@@ -16,12 +16,7 @@ T = TypeVar("T")
 
 
 def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | None = None) -> T:
-    """Return the config dataclass that a YAML file describes.
-
-    Args:
-        kind: The dataclass.
-        path: The file; its keys are the names of fields.
-        changes: Values that replace those of the file, by the name of the field.
+    """Return the config dataclass that a YAML file describes; `changes` replace values of the file, by the name of the field.
 
     Raises:
         UsageError: If the file has mistakes; the message names file and line of each.
@@ -37,12 +32,7 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
     """Return the config dataclass that a node describes; a field that is a dataclass is a section.
 
     A field with ``metadata={"internal": True}`` is no key. A dataclass may have a static method ``of_file``, which checks the nodes
-    of its keys first.
-
-    Args:
-        kind: The dataclass.
-        node: Its settings.
-        where: Prefix of the keys in messages, such as ``agent.``.
+    of its keys first. `where` is the prefix of the keys in messages, such as ``agent.``.
 
     Raises:
         UsageError: If keys are unknown or values wrong; every mistake is named, a line each.

@@ -46,12 +46,7 @@ def read_yaml(path: str | Path) -> Node:
 
 
 def parse_yaml(text: str, source: str) -> Node:
-    """Parse a YAML text. Errors name `source` as its origin.
-
-    Raises:
-        UsageError: If it is no YAML, or names a key twice.
-        MissingDependencyError: If PyYAML is not installed.
-    """
+    """Parse a YAML text; errors name `source` as its origin, and are those of `read_yaml`."""
     yaml = import_extra("yaml", "bench")
     loader = _loader(yaml)(text)
     try:
@@ -126,6 +121,8 @@ def _loader(yaml: Any) -> Any:
 def _from_yaml(loader: Any, node: Any, source: str, merged: set[int]) -> Node:
     """Return PyYAML's node as one of ours; `merged` has the mappings whose ``<<`` is merged already."""
     location = f"{source}, line {node.start_mark.line + 1}: "
+    if node.id != "scalar" and not node.tag.endswith((":seq", ":map")):
+        raise UsageError(f"{location}expected YAML without types of its own; got {node.tag!r}.")
     if node.id == "sequence":
         return Node([_from_yaml(loader, part, source, merged) for part in node.value], location)
     if node.id == "scalar":

@@ -18,7 +18,7 @@ def play(monkeypatch, lines, *words):
 
 
 def test_a_person_plays_from_a_pipe_and_the_episode_is_kept(monkeypatch, capsys, tmp_path):
-    lines = ["?", "", "dance", "turn", "turn l", "3", "quit"]
+    lines = ["?", "", "dance", "1", "3", "quit"]
     assert play(monkeypatch, lines, "BabyAIText-v0?task=goto", "--folder", str(tmp_path)) == 0
     printed = capsys.readouterr().out
     assert "1 turn left   2 turn right   3 go forward" in printed
@@ -66,8 +66,6 @@ def listing(*names):
         (("[A B]", "[B C]"), "[B A]", "[B A]"),  # the game answers what is no action of its list
         (("+1", "0"), "-1", "-1"),
         (("+1", "-1"), "1", "1"),
-        (("[B-]", "[C+]"), "[b", "[B-]"),
-        (("take apple", "take apple from shelf"), "take apple f", "take apple from shelf"),
         (("take apple", "take apple from shelf"), "Take apple", "take apple"),
     ],
 )
@@ -77,11 +75,9 @@ def test_a_line_plays_no_action_that_was_not_typed(names, line, action):
     assert decision.action == action
 
 
-def test_help_and_an_ambiguous_word_cost_no_step(make):
-    env = make("CookingWorldText-v0")
-    action, shown = said(env, "help", "open", "look around")
+def test_help_costs_no_step(make):
+    action, shown = said(make("CookingWorldText-v0"), "help", "look around")
     assert action == "look around" and shown.count("Type an action") == 2
-    assert "'open' begins" in shown
 
 
 def test_environments_are_listed(capsys):

@@ -30,12 +30,6 @@ def test_help_and_tables_are_shown_in_any_encoding(tmp_path):
     assert status == 2 and b"Traceback" not in error and b"gym-text: " in error
 
 
-def test_a_word_that_is_no_text_is_refused(tmp_path):
-    status, _, error = command(tmp_path, "bench", "--folder", b"a\xff", *BENCH[1:])
-    assert status == 2 and error.count(b"\n") == 1 and b"expected a text in Unicode" in error
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_somebody_said_does_nothing_to_a_terminal(tmp_path, capsys, monkeypatch):
     said = "one\x1b]0;taken\x07 \x9b31m\rtwo\tthree\nfour"
     assert shown(said) == "one\ufffd]0;taken\ufffd \ufffd31m\ufffdtwo\tthree\nfour"

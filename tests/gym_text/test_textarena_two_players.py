@@ -260,10 +260,10 @@ def test_an_empty_answer_is_counted_as_unusable_and_the_model_is_told_what_it_ma
 def test_a_person_plays_by_words_and_by_the_numbers_of_the_moves():
     env = environment_maker(TALK)()
     lines, shown = iter(["", "?", "[Deny] no"]), []
-    person = Person(env.get_wrapper_attr("text_spec"), lambda names: next(lines), shown.append)
+    person = Person(env.get_wrapper_attr("text_spec"), lambda: next(lines), shown.append)
     assert person(env.reset(seed=0)[0]) == "[Deny] no"
     env = environment_maker(f"{TWO}?player=0")()
-    person = Person(env.get_wrapper_attr("text_spec"), lambda names: "4", shown.append)
+    person = Person(env.get_wrapper_attr("text_spec"), lambda: "4", shown.append)
     assert person(env.reset(seed=0)[0]) == "[4]", "the move itself, not the fourth of the list"
 
 

@@ -18,8 +18,7 @@ from gym_text_policies.cli import main
 from gym_text_policies.run.panel import reference as references
 from gym_text_policies.run.panel.command import PanelConfig, play, run
 from gym_text_policies.run.panel.reference import check, the_reference
-from gym_text_policies.run.panel.results import MOST_BYTES, read_result, scores
-from gym_text_policies.run.panel.score_table import terminal_table
+from gym_text_policies.run.panel.results import MOST_BYTES, read_result, scores, terminal_table
 from gym_text_policies.run.panel.verify import verify
 from gym_text_policies.run.panel.worlds import SIZES, the_panel
 

@@ -12,8 +12,7 @@ from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.run.engine import LocalEngine
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run
-from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.run.play import PlayOptions, Run
 
 GOTO = "BabyAIText-v0?task=goto"
 MODULE = """

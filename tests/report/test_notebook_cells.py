@@ -9,7 +9,7 @@ import pytest
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text import Action, Field, TextSpec
-from gym_text_policies import Decision, Episode, EpisodeStore, Step, load_policy, rollout
+from gym_text_policies import Decision, Episode, Step, load_policy, rollout
 from gym_text_policies.report.figures import row
 from gym_text_policies.report.step_pictures import Illustrated, Pictures
 from gym_text_policies.report.table import markdown
@@ -44,21 +44,18 @@ def evil_episode(length=2):
     return dataclasses.replace(episode, last_observation={"text": EVIL, "goal": EVIL}, error=EVIL)
 
 
-def shown_by_evil_objects(folder):
+def shown_by_evil_objects():
     """Return the HTML of an object of each kind whose every text is hostile."""
     episode = evil_episode()
     spec = TextSpec(EVIL, {EVIL: Field(EVIL)}, (Action(EVIL, EVIL),), "discrete", reward=EVIL)
-    store = EpisodeStore(folder)
-    store.append(episode)
-    store.append(dataclasses.replace(episode, key="1" * 32, error=None))
     illustration = Illustrated(episode, Pictures((EVIL, base64.b64encode(b"<svg onload=alert(1)>").decode()), (0, 1, 1), (EVIL,)))
     table = markdown([row(EVIL, EVIL, [dataclasses.replace(episode, error=None)], asked=EVIL)])
-    return [thing._repr_html_() for thing in (spec, store, illustration, table)]
+    return [thing._repr_html_() for thing in (spec, illustration, table)]
 
 
-def test_no_text_of_a_game_or_a_model_becomes_markup(tmp_path):
+def test_no_text_of_a_game_or_a_model_becomes_markup():
     pytest.importorskip("scipy")
-    for html in shown_by_evil_objects(tmp_path):
+    for html in shown_by_evil_objects():
         page = Page(html)
         assert {*page.tags} <= TAGS and page.attributes <= {"style", "class", "alt", "src"}, html
         assert "img" not in page.tags and "<script>alert(1)" in page.text
@@ -71,7 +68,7 @@ def test_a_text_with_half_a_character_or_controls_can_be_written_to_a_file():
     assert "\x1b" not in html and "\u202e" not in html
 
 
-def test_an_episode_shows_its_steps_and_the_bars_of_its_probabilities(tmp_path):
+def test_an_episode_shows_its_steps_and_the_bars_of_its_probabilities():
     pytest.importorskip("minigrid")
     env = gym.make("BabyAIText-v0", task="goto", fold="dev")
     policy = load_policy("scripted:turn left", env, mode="choose")
@@ -79,7 +76,3 @@ def test_an_episode_shows_its_steps_and_the_bars_of_its_probabilities(tmp_path):
     page = Page(Illustrated(episode, Pictures())._repr_html_())
     assert page.tags.count("tr") == 1 + 3 + 1, "the headings, three steps, the end"
     assert "truncated, return 0, 3 steps, seed 0." in page.text and "expert" in page.text and "%" in page.text
-    with EpisodeStore(tmp_path) as store:
-        store.append(episode)
-        cells = Page(store._repr_html_())
-    assert "1 episode" in cells.text and "BabyAIText-v0?fold=dev&task=goto" in cells.text

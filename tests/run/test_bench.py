@@ -40,20 +40,13 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, tiny_model, 
     assert "tokens in" not in printed.out and "tokens in" in (tmp_path / "table.md").read_text()
 
 
-def test_each_temperature_is_a_row_and_a_great_difference_is_said(tmp_path, tiny_model, capsys):
+def test_each_temperature_is_a_row(tmp_path, tiny_model):
     played = {"environments": "BabyAIText-v0?max_episode_steps=3", "models": tiny_model, "baselines": "none"}
     assert cli.main([*arguments(tmp_path, **played, llm_episodes=2), "--temperatures", "0", "1"]) == 0
     greedy, drawn = (row for row in EpisodeStore(tmp_path).episodes() if row.seed == 0)
     assert [one.policy["temperature"] for one in (greedy, drawn)] == [0.0, 1.0]
     names = [policy for _, policy in rows(tmp_path)]
     assert names == [f"{tiny_model}, choose, temperature 0", f"{tiny_model}, choose, temperature 1"]
-    assert "circles" not in capsys.readouterr().out
-    figures = [
-        {"environment": "E-v0", "policy": f"m, temperature {number}", "success": won / 100, "success_interval": interval}
-        for number, won, interval in ((0, 13, (0.08, 0.21)), (1, 100, (0.96, 1.0)), (2, 15, (0.09, 0.23)))
-    ]
-    (said,) = bench.differing(figures, (0, 1, 2))
-    assert said.startswith("E-v0, m: greedy play wins 0.13, play at temperature 1 1.00. Greedy play probably goes in circles")
 
 
 def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
@@ -78,8 +71,7 @@ def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, ca
     words = arguments(tmp_path, llm_episodes=0, baselines="random")
     assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
     assert cli.main(words) == 0
-    assert capsys.readouterr().out.splitlines()[-2] == "3 of 3 episodes were stored there before; --fresh plays them again."
-    assert "BabyAIText-v0, random: 3 of 3 episodes are stored already" in caplog.text
+    assert "BabyAIText-v0, random: 3 of 3 episodes are stored already; fresh plays them again" in caplog.text
     assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3
 

@@ -16,8 +16,7 @@ from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.run.engine import LocalEngine, WaitingSeeds, share_of
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run
-from gym_text_policies.run.play_options import PlayOptions
+from gym_text_policies.run.play import PlayOptions, Run
 
 GOTO = "BabyAIText-v0?task=goto"
 

@@ -7,7 +7,7 @@ import pandas
 
 from gym_text_policies import EpisodeStore
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.flat_rows import COLUMNS
+from gym_text_policies.store import COLUMNS
 
 
 def test_each_episode_and_each_decision_has_a_row_in_the_order_of_the_store(run):

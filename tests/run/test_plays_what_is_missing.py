@@ -13,8 +13,7 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
 from gym_text_policies.run.engine import LocalEngine
 from gym_text_policies.run.plan import PlanRow
-from gym_text_policies.run.play import Run
-from gym_text_policies.run.play_options import EpisodeOptions
+from gym_text_policies.run.play import EpisodeOptions, Run
 from gym_text_policies.run.progress import Progress
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
@@ -64,7 +63,7 @@ def plan(*models, seeds=range(3), environment=GOTO):
 def played(store, engine, rows, progress=None, **options):
     """Play rows; return the run, and what it noted."""
     run, noted = Run(rows, store, engine, EpisodeOptions(**options)), progress or Noted()
-    run.stored_before = run.play(noted)
+    run.play(noted)
     return run, noted
 
 
@@ -74,15 +73,15 @@ def test_what_is_stored_is_not_played_again(engine, store):
     run, second = played(store, engine, plan("random", "gold", seeds=range(1, 5)))
     won = [sum(episode.outcome == "won" for episode in run.episodes(row) if episode.seed < 3) for row in run.rows]
     assert second.begun == [("random", 4, 2, won[0]), ("gold", 4, 2, won[1])] and set(second.seeds) == {3, 4}
-    assert run.stored_before == 4 and [episode.seed for episode in run.episodes(run.rows[0])] == [1, 2, 3, 4]
+    assert [episode.seed for episode in run.episodes(run.rows[0])] == [1, 2, 3, 4]
     assert {episode.key for episode in run.episodes(run.rows[0])} == set(run.rows[0].keys.values())
 
 
 def test_all_is_played_anew_if_asked_and_the_last_record_counts(engine, store, caplog):
     caplog.set_level(logging.INFO)
     played(store, engine, plan("random"))
-    run, noted = played(store, engine, plan("random"), fresh=True)
-    assert run.stored_before == 0 and sorted(noted.seeds) == [0, 1, 2] and len(store) == 3
+    _, noted = played(store, engine, plan("random"), fresh=True)
+    assert sorted(noted.seeds) == [0, 1, 2] and len(store) == 3
     assert len(store.path.read_text("utf-8").splitlines()) == 6 and "stored already" not in caplog.text
     played(store, engine, plan("random", seeds=range(5)))
     assert f"{GOTO}, random: 3 of 5 episodes are stored already" in caplog.text
@@ -138,13 +137,11 @@ def test_the_question_before_the_run_costs_as_any_other(engine, store):
         assert not server.requests
 
 
-def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(engine, store, caplog):
+def test_seeds_beyond_a_folds_levels_count_once(engine, store):
     policy, place = PolicyConfig("random"), "CookingWorldText-v0?max_episode_steps=2"
     once, again = ([PlanRow("random", place, policy, seeds, {"fold": "test"})] for seeds in ((0, 1), (0, 1, 1000, 2001)))
     first, _ = played(store, engine, once)
-    assert not caplog.text
     second, _ = played(store, engine, again)
-    assert "4 seeds play 2 levels. A level that is played again is no new evidence" in caplog.text
     figures = row("cooking", "random", second.episodes(second.rows[0]))
     assert (figures["episodes"], figures["levels"]) == (4, 2)
     assert figures["success_interval"] == row("cooking", "random", first.episodes(first.rows[0]))["success_interval"]

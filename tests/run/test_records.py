@@ -103,7 +103,6 @@ episodes = st.builds(
     last_observation=observations,
     error=words | st.none(),
     traceback=words | st.none(),
-    version=st.sampled_from([1, 2]),
 )
 
 

@@ -12,8 +12,8 @@ from gym_text.box2d import import_box2d
 from gym_text.errors import GymTextError
 from gym_text.registration import HEAVY, WORDS
 from gym_text_policies.environments import _parameters, playable_ids
+from gym_text_policies.environments.stored import check_plain, make_stored_environment
 from gym_text_policies.policy import environment_config
-from gym_text_policies.stored_environment import check_plain, make_stored_environment
 
 import_box2d()
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from gym_text_policies.commands.options import add_fields
+from gym_text_policies.commands.parser import add_fields
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, check_choice, import_extra, unknown_choice
+from gym_text.errors import UsageError, import_extra, unknown_choice
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
 from gym_text_policies.run.panel.reference import check, the_reference
-from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name
-from gym_text_policies.run.panel.score_table import terminal_table
+from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name, terminal_table
 from gym_text_policies.run.panel.verify import verify
-from gym_text_policies.run.panel.worlds import SIZES, Size, the_panel
+from gym_text_policies.run.panel.worlds import Size, the_panel
 from gym_text_policies.run.plan import PlanRow, Player, PlayerOptions, check_environments, player_in
-from gym_text_policies.run.play import Run, RunRow, check_some_played, open_run
-from gym_text_policies.run.play_options import EpisodeOptions
+from gym_text_policies.run.play import EpisodeOptions, Run, RunRow, check_some_played, open_run, versions
 from gym_text_policies.run.progress import Progress
-from gym_text_policies.run.result_files import versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +46,6 @@ class PanelConfig(EpisodeOptions, PlayerOptions):
     actions are also played again."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("size", self.size, SIZES)
         for name in self.only:
             if name not in the_panel().worlds:
                 raise unknown_choice("world", name, the_panel().worlds)
@@ -66,7 +61,6 @@ def run(config: PanelConfig) -> str:
     """Play, check or verify; return what the terminal shows.
 
     Raises:
-        UsageError: If two rows would have the same result file; nothing is played then.
         RunError: If a digest differs, a result file does not hold, or all episodes ended in an error; the files are written.
     """
     if config.verify:
@@ -90,26 +84,20 @@ def run(config: PanelConfig) -> str:
 
 def _file_names(config: PanelConfig) -> dict[str, str]:
     """Return the name of each row's result file; raise `UsageError` if two rows would have the same, or a row's name is wrong."""
-    names = {
-        row: re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-") + ".json" for row in config.players()
-    }
-    found: dict[str, str] = {}
+    names = {row: re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-") for row in config.players()}
     for row, name in names.items():
         check_name(row)
-        if (other := found.setdefault(name.casefold(), row)) != row:  # some file systems do not tell capitals apart
+        same = [other for other in names if names[other].casefold() == name.casefold()]  # some file systems ignore capitals
+        if len(same) > 1:
             raise UsageError(
-                f"rows: expected a result file for each; {other!r} and {row!r} would both have {name}. "
+                f"rows: expected a result file for each; {' and '.join(map(repr, same))} would both have {name}.json. "
                 "Give them names in a file of --plan that differ in letters or digits."
             )
-    return names
+    return {row: f"{name}.json" for row, name in names.items()}
 
 
 def play(config: PanelConfig) -> list[Result]:
-    """Check the digests, play what is missing, and return the result of each policy.
-
-    Raises:
-        UsageError: If a row names an environment that the panel does not have; nothing is played then.
-    """
+    """Check the digests, play what is missing, and return the result of each policy."""
     import_extra("scipy", "bench")
     panel, players = the_panel(), config.players()
     check_environments(players, [world.environment for world in panel.worlds.values()])
@@ -128,7 +116,6 @@ def play(config: PanelConfig) -> list[Result]:
 
 
 def _plan_of(config: PanelConfig, label: str, entries: Sequence[Player]) -> Iterator[PlanRow]:
-    """Yield the rows of a policy: one for each world that it plays."""
     panel = the_panel()
     for name, levels in config.levels.items():
         world = panel.worlds[name]

@@ -11,10 +11,8 @@ from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.policies.labels import player_within
 from gym_text_policies.policy import text_spec
-from gym_text_policies.run.panel.reference import Reference, the_reference
-from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result
-from gym_text_policies.run.panel.score_table import terminal_table
-from gym_text_policies.run.panel.walks import walk
+from gym_text_policies.run.panel.reference import Reference, the_reference, walk
+from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result, terminal_table
 from gym_text_policies.run.panel.worlds import Panel, the_panel
 
 _SAME = 1e-6
@@ -24,10 +22,10 @@ _SAME_INTERVAL = 0.5
 
 
 def verify(path: Path, *, again: bool = False) -> str:
-    """Return the table that follows from the episodes of a result file.
+    """Return the table that follows from the episodes of a result file, which may come from anybody.
 
     Args:
-        path: The file. It may come from anybody.
+        path: The file.
         again: Whether the actions of all episodes are played again.
 
     Raises:

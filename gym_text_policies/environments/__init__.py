@@ -18,14 +18,11 @@ from gymnasium.wrappers import HumanRendering, TimeLimit
 import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of, import_engine
 from gym_text.episode_state import Expert
-from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
+from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_options, unknown_choice
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.files.safe_files import check_characters
 
 _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """Pattern of an environment's id. What follows the colon of a URL or a path does not match it."""
-MOST_STEPS = 1_000_000_000
-"""Greatest limit of an episode."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
 _OF_ANY_LEVEL = (*_OF_MAKE, "expert")
@@ -45,13 +42,12 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: If the id is not registered, a pair is malformed, or a key comes twice.
     """
-    check_characters("environment", name)
     env_id, _, query = name.partition("?")
     module, bare = module_and_id(name)
     if module:
         import_module(module, f"environment {name!r}: expected a module that registers it before the colon")
     if bare not in gym.registry:
-        raise unknown_environment(env_id)
+        raise unknown_choice("environment", env_id, playable_ids(gymnasium=True), preferred=playable_ids(gymnasium=False))
     arguments: dict[str, Any] = {}
     for pair in query.split("&") if query else ():
         key, equals, value = pair.partition("=")
@@ -98,10 +94,7 @@ def level_id(environment: str | Mapping[str, Any], fold: str | None, seed: int) 
     >>> level_id("BabyAIText-v0?task=goto&max_episode_steps=9", "test", 2)
     'BabyAIText-v0?task=goto test 2'
 
-    Args:
-        environment: The environment's name without a fold, or its record.
-        fold: The fold; None: that of the record, if it has one.
-        seed: The seed.
+    `environment` is its name without a fold, or its record, whose fold counts if `fold` is None.
     """
     if isinstance(environment, str):
         return f"{levels_of(environment)} {fold} {seed}"
@@ -122,23 +115,13 @@ def module_and_id(name: str) -> tuple[str, str]:
     return (module, env_id) if _ID.fullmatch(env_id) else ("", whole)
 
 
-def is_module(name: str) -> bool:
-    """Return whether a text can be a module's name."""
-    return all(part.isidentifier() for part in name.split("."))
-
-
 def import_module(module: str, what: str) -> ModuleType:
     """Import a module of the user's: an installed one, or one of the current folder.
 
-    Args:
-        module: Its name.
-        what: Beginning of the error: what needs the module, and what was expected.
-
-    Raises:
-        UsageError: If it cannot be imported.
+    `what` is the beginning of the `UsageError` if it cannot be imported: what needs the module, and what was expected.
     """
     try:
-        if not is_module(module):
+        if not all(part.isidentifier() for part in module.split(".")):
             raise ImportError(f"{module!r} is no module's name")
         return importlib.import_module(module)
     except ImportError as error:
@@ -153,11 +136,7 @@ def check_no_fold(option: str, environments: Iterable[str], fold: str) -> None:
 
 
 def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[Any, Any]]:
-    """Return a function without arguments that makes an environment.
-
-    Args:
-        name: See `parse_environment`.
-        defaults: Keyword arguments; those in the name replace them.
+    """Return a function without arguments that makes an environment; arguments in its name replace `defaults`.
 
     Raises:
         UsageError: If there is no such environment, or it does not take the arguments.
@@ -174,24 +153,18 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
 def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
     """Make an environment that a language model can play; one without text observations is wrapped in `DescribeObservation`.
 
-    A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment that is registered without a step limit
-    gets the limit of its description.
-
-    Args:
-        name: See `parse_environment`.
-        arguments: Of `gym.make`, and of the environment; those in the name replace them.
+    Arguments in the name replace others. A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment
+    that is registered without a step limit gets the limit of its description.
 
     Raises:
         UsageError: If there is no such environment, it has no description, or it does not take the arguments.
     """
     env_id, named = parse_environment(name)
     arguments |= named
-    if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # -1 is no limit in Gymnasium
-        check_int("max_episode_steps", most, 1, MOST_STEPS)
     fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
-    _creator(env_id)  # raises `MissingDependencyError` if a package is missing
+    creator = _creator(env_id)
     entry = str(gym.registry[env_id].entry_point)
-    shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
+    shown = arguments.get("render_mode") == "human" and "human" not in getattr(creator, "metadata", {}).get("render_modes", ())
     try:
         env = gym.make(env_id, **arguments | ({"render_mode": "rgb_array"} if shown else {}))
     except GymTextError:
@@ -205,7 +178,7 @@ def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
         raise UsageError(
             f"environment {env_id}: expected arguments and a version that it has; {type(error).__name__}: {error}."
         ) from error
-    env = HumanRendering(env) if shown else env
+    env = HumanRendering(env) if shown else env  # where the environment opens no window of its own
     if not env.has_wrapper_attr("text_spec"):
         limit = description_of(env).limit
         if limit and env.spec and env.spec.max_episode_steps is None:
@@ -214,11 +187,6 @@ def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
     if fold is not None:
         raise UsageError(f"environment {env_id}: expected no fold, because it takes none; got {fold!r}.")
     return env
-
-
-def unknown_environment(env_id: str) -> UsageError:
-    """Return the error for an id that is not registered; our own ids come first."""
-    return unknown_choice("environment", env_id, playable_ids(gymnasium=True), preferred=playable_ids(gymnasium=False))
 
 
 def takes(environment: str, argument: str) -> bool:
@@ -235,10 +203,7 @@ def takes(environment: str, argument: str) -> bool:
 def fold_arguments(environment: str, fold: str | None, *, expert: Expert = "off") -> dict[str, Any]:
     """Return the keyword arguments for a fold and, if the environment takes one, for an expert.
 
-    Args:
-        environment: See `parse_environment`.
-        fold: ``train``, ``dev`` or ``test``; None: the environment's own default.
-        expert: Value of the argument ``expert``.
+    With None as the fold the environment has its own default.
     """
     arguments: dict[str, Any] = {} if fold is None else {"fold": fold}
     return arguments | ({"expert": expert} if takes(environment, "expert") else {})
@@ -262,22 +227,11 @@ def _speaks(spec: EnvSpec) -> bool:
 
 
 def _parameters(env_id: str) -> list[inspect.Parameter]:
-    """Return the parameters of an environment's constructor."""
     creator = _creator(env_id)
     return list(inspect.signature(creator).parameters.values()) if creator else []
 
 
-def _has_window(env_id: str) -> bool:
-    """Whether an environment opens its own window for ``human``; the others need a wrapper."""
-    return "human" in getattr(_creator(env_id), "metadata", {}).get("render_modes", ())
-
-
 def _creator(env_id: str) -> Any:
-    """Return the class or function that makes an environment.
-
-    Raises:
-        MissingDependencyError: If a package that it needs is not installed.
-    """
     entry = gym.registry[env_id].entry_point
     if not isinstance(entry, str):
         return entry
@@ -289,7 +243,6 @@ def _creator(env_id: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a Python literal, or the text itself if it is none."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

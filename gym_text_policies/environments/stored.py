@@ -26,16 +26,12 @@ _POLICY_WRAPPERS = ("Forks", "GoldAction", "History")
 def make_stored_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
     """Make the environment of a stored episode, without the wrappers of its policy. No module is imported for it.
 
-    Args:
-        record: ``episode.environment``.
-        arguments: More keyword arguments, such as `render_mode`.
-
     Raises:
         UsageError: If its environment neither ships nor is of a module that this program has imported, or if the arguments of an
             environment that ships do more than choose a game.
     """
     check_owner(record)
-    _check_arguments(record)
+    check_plain(record["id"], record["kwargs"])
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
@@ -62,11 +58,9 @@ def check_owner(record: Mapping[str, Any]) -> None:
 
 
 def check_chooses_game(environment: str, imports: Iterable[str] = ()) -> None:
-    """Raise `UsageError` unless an environment's name from elsewhere only chooses a game. Only `imports` are imported.
+    """Raise `UsageError` unless an environment's name from elsewhere only chooses a game.
 
-    Args:
-        environment: Its id, with arguments after a question mark.
-        imports: Modules whose environments may be named beside those that ship.
+    Only modules of `imports` are imported: those whose environments may be named beside those that ship.
     """
     imports = tuple(imports)
     module, env_id = module_and_id(environment)
@@ -83,12 +77,7 @@ def check_chooses_game(environment: str, imports: Iterable[str] = ()) -> None:
         raise UsageError(
             f"environment {environment.partition('?')[0]}: expected one that ships with this package or with Gymnasium. {repair}"
         )
-    _check_arguments({"id": env_id, "kwargs": arguments})
-
-
-def _check_arguments(record: Mapping[str, Any]) -> None:
-    if _is_in(owner_of(record["id"]), *_SHIPPED):
-        check_plain(record["id"], record["kwargs"])
+    check_plain(env_id, arguments)
 
 
 def owner_of(env_id: str) -> str:
@@ -101,7 +90,9 @@ def owner_of(env_id: str) -> str:
 
 
 def check_plain(env_id: str, arguments: Mapping[str, Any]) -> None:
-    """Raise `UsageError` unless the arguments of a shipped environment only choose a game: no policy, no file, no size."""
+    """Raise `UsageError` unless the arguments of an environment that ships only choose a game: no policy, no file, no size."""
+    if not _is_in(owner_of(env_id), *_SHIPPED):
+        return
     for name, value in arguments.items():
         words = name in WORDS and (name != "opponent" or value == "random")
         if name in HEAVY or not _is_plain(value, words=words):
