@@ -68,6 +68,8 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         file = options.pop(FILE, None)
         config = read_settings(kind, file, options) if file is not None else kind(**options)
         result = function(config)
+        if isinstance(result, os.PathLike):
+            result = f"The model: {os.fspath(result)}; load_policy takes this folder as a model."
         if result is not None:
             print(shown(result), flush=True)
     except KeyboardInterrupt as stop:

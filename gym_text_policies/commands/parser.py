@@ -76,11 +76,14 @@ COMMANDS = {
     "collect": Command(
         "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"
     ),
-    "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
+    "sft": Command(
+        "teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig", "sft"
+    ),
     "dagger": Command(
         "let a fine-tuned model play, and teach it what its expert would do (DAgger)",
         "gym_text_policies.training.dagger",
         "DAggerConfig",
+        "dagger",
     ),
     "expert-iteration": Command(
         "let a language model look ahead in copies of the game, and teach it what it finds",
@@ -94,7 +97,7 @@ COMMANDS = {
         "command",
         file="A YAML file with these settings as keys; options beside it replace the file's.",
     ),
-    "merge": Command("merge an adapter into its base", "gym_text_policies.training.model.merge", "MergeConfig"),
+    "merge": Command("merge an adapter into its base", "gym_text_policies.training.model.merge", "MergeConfig", "merge"),
     "grpo": Command(
         "let a language model learn by GRPO: it compares its episodes of the same level",
         "gym_text_policies.training.grpo",

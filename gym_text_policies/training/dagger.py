@@ -23,7 +23,6 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.policies.config import settings_of
-from gym_text_policies.training.model.saving import where_it_is
 from gym_text_policies.training.options import Dtype
 from gym_text_policies.training.sft import SFTConfig, sft
 
@@ -112,8 +111,3 @@ def dagger(config: DAggerConfig) -> Path:
         if not Path(adapter).exists():
             sft(dataclasses.replace(config.learning, **own), rows)
     return Path(adapter)
-
-
-def run(config: DAggerConfig) -> str:
-    """Play and learn, and return a sentence that names the adapter's folder."""
-    return where_it_is(dagger(config))

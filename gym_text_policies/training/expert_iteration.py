@@ -55,7 +55,7 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, PolicyWrapper
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.model.saving import Progress, where_it_is
+from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.options import OnPolicyConfig, Schedule
 from gym_text_policies.training.rollout_gap import first_pass_gap
 from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
@@ -114,7 +114,7 @@ class ExpertIterationConfig(OnPolicyConfig):
         return {"lookahead": "puct", **given}
 
 
-def train(config: ExpertIterationConfig) -> Path:
+def run(config: ExpertIterationConfig) -> Path:
     """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
     return loop.run(config, play_ahead, learn)
 
@@ -134,11 +134,9 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
 
 
 class PartlyAlone(PolicyWrapper):
-    """Looks ahead in each state, but plays some actions as the model would alone. Their decisions keep what was found.
+    """Looks ahead in each state, and plays the searched action with a probability, `share`, else the model's most probable one.
 
-    Args:
-        searching: The policy that looks ahead.
-        share: Probability that its action is played.
+    The decisions keep what was found in either case.
     """
 
     def __init__(self, searching: Policy, share: float) -> None:
@@ -161,10 +159,8 @@ class PartlyAlone(PolicyWrapper):
 def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
     """Return the target probabilities of a decision; empty if its search has found nothing.
 
-    Args:
-        decision: By a policy that looks ahead.
-        voted: Whether it has searched in several copies of the game that agree with what the player has seen (`worlds`). A plan may
-            win in one copy and not in another, so it counts by the visits alone.
+    `voted` says whether it has searched in several copies of the game that agree with what the player has seen (`worlds`). A plan
+    may win in one copy and not in another, so it counts by the visits alone.
     """
     values, visits = (decision.values or {}).values(), decision.visits or {}
     if decision.plan and not voted:
@@ -241,8 +237,3 @@ def mixed(even: Tensor, decisions: list[int], log_probs: Tensor) -> Tensor:
     """
     even = even[decisions]
     return ((1 - even * (log_probs > -math.inf).sum(1, keepdim=True)) * log_probs.exp() + even).log()
-
-
-def run(config: ExpertIterationConfig) -> str:
-    """Train, and return a sentence that names the adapter's folder."""
-    return where_it_is(train(config))

@@ -47,7 +47,7 @@ import numpy as np
 
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.training import loop
-from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
+from gym_text_policies.training.model.saving import Progress, check_finite
 from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.ppo import ActionBatch, clipped_objective, generalised_advantages
 from gym_text_policies.training.rollout_gap import first_pass_gap
@@ -89,7 +89,7 @@ class GRPOConfig(RewardConfig):
                 raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
 
 
-def train(config: GRPOConfig) -> Path:
+def run(config: GRPOConfig) -> Path:
     """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
     return loop.run(config, play_groups, learn)
 
@@ -171,8 +171,3 @@ def make_batch(
     flat = np.concatenate(advantages)
     drawn = batch.played.gather(1, batch.actions[:, None])[:, 0]
     return ActionBatch(**vars(batch), old_log_probs=drawn.log(), advantages=torch.from_numpy(flat[flat != 0]).float())
-
-
-def run(config: GRPOConfig) -> str:
-    """Train, and return a sentence that names the adapter's folder."""
-    return where_it_is(train(config))

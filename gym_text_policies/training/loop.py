@@ -158,14 +158,10 @@ class DecisionBatch:
 def make_batch(
     config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory], is_learnt: Sequence[Sequence[bool]] = ()
 ) -> DecisionBatch:
-    """Return the decisions of an iteration's episodes.
+    """Return the decisions of an iteration's episodes: those that are learnt, or all of them and the last observations.
 
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        trajectories: The episodes. Those of one level stand side by side, as `play` returns them: they share much of their text,
-            which the model reads once in a pass.
-        is_learnt: For each episode, which decisions to include. If empty, all decisions and last observations are included.
+    Episodes of one level stand side by side, as `play` returns them. They share much of their text, which the model reads once in
+    a pass.
     """
     import torch
 
@@ -231,16 +227,8 @@ def update_policy(
 ) -> dict[str, float]:
     """Learn for all epochs in minibatches; return the last epoch's metrics, as means over its decisions.
 
-    The loss of a minibatch is the mean over its decisions of policy_loss + kl_weight * kl.
-
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        optimizer: The optimiser of the model's parameters.
-        progress: How far the run is.
-        batch: The decisions to learn from.
-        objective: See `Objective`.
-        parts_per_step: Parts of the batch in one step of the optimiser; by default ``config.episodes_per_step``.
+    A minibatch has `parts_per_step` parts of the batch, by default ``config.episodes_per_step``. Its loss is the mean over its
+    decisions of policy_loss + kl_weight * kl.
     """
     import torch
 

@@ -86,6 +86,8 @@ class TrainingOptions:
 class OnPolicyConfig(TrainingOptions):
     """Settings of all training on episodes that the model plays itself."""
 
+    temperature, kl_weight, schedule = 1.0, 0.0, "constant"  # some algorithms have settings for them
+
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""
     iterations: int = 50
@@ -113,21 +115,6 @@ class OnPolicyConfig(TrainingOptions):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("first_seed", "dev_every"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
-
-    @property
-    def temperature(self) -> float:
-        """Temperature of the actions in play and in learning; algorithms that learn from rewards have a setting for it."""
-        return 1.0
-
-    @property
-    def kl_weight(self) -> float:
-        """Weight of the KL penalty in the loss; algorithms that learn from rewards have a setting for it."""
-        return 0.0
-
-    @property
-    def schedule(self) -> Schedule:
-        """How the learning rate changes in the course of the iterations."""
-        return "constant"
 
     @functools.cached_property
     def prompting(self) -> PolicyConfig:

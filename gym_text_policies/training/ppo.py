@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gym_text.errors import check_int
 from gym_text_policies.training import loop
 from gym_text_policies.training.loop import DecisionBatch
-from gym_text_policies.training.model.saving import Progress, check_finite, where_it_is
+from gym_text_policies.training.model.saving import Progress, check_finite
 from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.rollout_gap import gap_metrics
 from gym_text_policies.training.trajectories import Trajectory, play
@@ -95,7 +95,7 @@ class PPOConfig(RewardConfig):
         self.check_positive("reward_scale")
 
 
-def train(config: PPOConfig) -> Path:
+def run(config: PPOConfig) -> Path:
     """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
     return loop.run(config, play, learn, critic_rate=VALUE_LEARNING_RATE)
 
@@ -245,8 +245,3 @@ def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, pro
         optimizer.step()
         optimizer.zero_grad()
     return {"value_loss": float(loss.detach()), "explained_variance": 1 - unexplained}
-
-
-def run(config: PPOConfig) -> str:
-    """Train, and return a sentence that names the adapter's folder."""
-    return where_it_is(train(config))

@@ -53,13 +53,7 @@ def first_pass_gap(
 ) -> dict[str, float]:
     """Return the metrics of `gap_metrics` in the first pass over a batch. Call it before the model learns.
 
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        conversations: The decisions to learn from.
-        played: Probabilities of the candidates in play, of shape (B, A), padded with 0.
-        actions: Index, among the candidates, of the action that was taken, of shape (B,).
-        as_played: What play has made of the model's probabilities.
+    `as_played` does what play has done to the model's probabilities.
     """
     import torch
 

@@ -37,10 +37,6 @@ _MAY_CHANGE = (
 """Settings that may change when a run is continued."""
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C in a training run. The message says which checkpoint is kept."""
-
-
 @contextlib.contextmanager
 def claim(config: TrainingOptions) -> Iterator[None]:
     """Lock a run folder while the block runs, and check that the folder belongs to this run.
@@ -48,7 +44,7 @@ def claim(config: TrainingOptions) -> Iterator[None]:
     Raises:
         UsageError: If the folder belongs to another run, or to a run with other settings.
         StoreError: If another process uses the folder.
-        Stopped: After Ctrl-C.
+        KeyboardInterrupt: After Ctrl-C; the message says which checkpoint is kept.
     """
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _MAY_CHANGE}
     with RunFolder(config.folder, {"run": config.algorithm, **settings}) as folder:
@@ -58,7 +54,7 @@ def claim(config: TrainingOptions) -> Iterator[None]:
         except KeyboardInterrupt:
             newest = saving.newest_checkpoint(folder.path)
             kept = f"The checkpoint {newest} is kept; the same command goes on from there."
-            raise Stopped(kept if newest else f"Nothing is kept: {folder.path} has no checkpoint yet.") from None
+            raise KeyboardInterrupt(kept if newest else f"Nothing is kept: {folder.path} has no checkpoint yet.") from None
 
 
 def add_metrics(progress: Progress, metrics: dict[str, float]) -> None:
@@ -81,14 +77,8 @@ def save_progress(config: TrainingOptions, actor: Actor, optimizer: Optimizer, p
 def save_result(config: TrainingOptions, actor: Actor, progress: Progress, record: dict[str, Any], **origin: Any) -> Path:
     """Save an adapter with a record of its training, and return its folder.
 
-    The adapter has the weights that won most of the dev fold, or the last weights if the dev fold was not played.
-
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        progress: How far the run is.
-        record: How the model is prompted.
-        origin: What else the record says about how the adapter was made.
+    The adapter has the weights that won most of the dev fold, or the last weights if the dev fold was not played. `record` says how
+    the model is prompted, `origin` what the record says beside the settings about how the adapter was made.
     """
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
     if best.exists():

@@ -25,7 +25,7 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold, environment_name
 from gym_text_policies.training.loop import MAX_GRAD_NORM
-from gym_text_policies.training.model.saving import check_finite, load_checkpoint, where_it_is
+from gym_text_policies.training.model.saving import check_finite, load_checkpoint
 from gym_text_policies.training.options import Schedule, TrainingOptions
 from gym_text_policies.training.run_folder import add_metrics, claim, save_progress, save_result, tracking
 from gym_text_policies.training.trajectories import dev_success
@@ -178,11 +178,6 @@ def learn(config: SFTConfig, actor: Actor, optimizer: Optimizer, batch: Sequence
     optimizer.step()
     optimizer.zero_grad()
     return {"loss": float(total), "grad_norm": float(norm)}
-
-
-def run(config: SFTConfig) -> str:
-    """Train, and return a sentence that names the adapter's folder."""
-    return where_it_is(sft(config))
 
 
 def within_window(rows: Sequence[Row], actor: Actor) -> list[Row]:

@@ -50,12 +50,8 @@ class Trajectory:
     def conversations(self, config: OnPolicyConfig, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
         """Return the decisions with their candidates as trees of tokens: one tree, or several for the parts of a long episode.
 
-        For a truncated episode the last observation is one more prompt, without candidates.
-
-        Args:
-            config: Settings of the run.
-            actor: The model.
-            is_learnt: For each decision, whether to include it. If empty, all decisions and the last observation are included.
+        For a truncated episode the last observation is one more prompt, without candidates. `is_learnt` says for each decision, and
+        maybe for the last observation, whether to include it. If it is empty, all are included.
 
         Raises:
             UsageError: If the episode is longer than the model's window.
@@ -176,12 +172,6 @@ def dev_success(player: Backend, environments: Sequence[str], episodes: int, pol
 
     An episode that ends in an error is logged, and counts as not won.
 
-    Args:
-        player: The model.
-        environments: Ids, with keyword arguments.
-        episodes: Number of episodes of each environment.
-        policy: How the model is prompted.
-
     Raises:
         RunError: If all episodes ended in an error.
     """
@@ -197,11 +187,7 @@ def dev_success(player: Backend, environments: Sequence[str], episodes: int, pol
 
 
 def log_failures(where: str, played: Sequence[Episode]) -> None:
-    """Log how many episodes ended in an error, and the first of these errors.
-
-    Args:
-        where: The iteration or fold that was played, for the message.
-        played: The episodes.
+    """Log how many episodes ended in an error, and the first of these errors; `where` says in which iteration or fold.
 
     Raises:
         RunError: If all episodes ended in an error.

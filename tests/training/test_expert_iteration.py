@@ -14,8 +14,8 @@ from gym_text_policies.training.expert_iteration import (
     ExpertIterationConfig,
     learn,
     play_ahead,
+    run,
     targets_of,
-    train,
 )
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
@@ -81,7 +81,7 @@ def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_target
 
 
 def test_it_wins_alone_what_only_a_search_has_won_without_an_expert(tiny_model, tmp_path):
-    folder = train(
+    folder = run(
         settings(
             tiny_model, tmp_path / "run", iterations=3, expert_share=0.5, simulations=40, uniform_share=0.5, learning_rate=1e-2
         )

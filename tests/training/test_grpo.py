@@ -17,7 +17,7 @@ from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, train
+from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, run
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
@@ -149,7 +149,7 @@ def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(pla
 
 def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_path):
     options = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 32, "group_size": 8, "iterations": 6}
-    folder = train(settings(tiny_model, tmp_path / "run", **options, episodes_per_step=16, epochs=2, learning_rate=1e-2))
+    folder = run(settings(tiny_model, tmp_path / "run", **options, episodes_per_step=16, epochs=2, learning_rate=1e-2))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["success"] < 0.6 and lines[-1]["success"] > 0.9
     assert all(math.isfinite(value) for line in lines for value in line.values())
@@ -186,9 +186,9 @@ def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept
 def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(tiny_model, tmp_path, caplog):
     config = settings(tiny_model, tmp_path / "run", environments=("Failing-v0?since=1",), iterations=1)
     with caplog.at_level("WARNING"):
-        train(config)
+        run(config)
     (line,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert (line["failed"], line["episodes"]) == (6, 6)
     assert "iteration 1: 6 of 12 episodes ended in an error; of Failing-v0, seed 1: EngineError: it fails" in caplog.text
     with pytest.raises(RunError, match="iteration 1: 12 of 12 episodes ended in an error; of Failing-v0, seed 0: EngineError"):
-        train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))
+        run(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))

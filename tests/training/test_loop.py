@@ -11,7 +11,7 @@ from training_data import with_random_adapter
 from gym_text import UsageError
 from gym_text_policies.training import expert_iteration, loop
 from gym_text_policies.training.expert_iteration import ExpertIterationConfig
-from gym_text_policies.training.grpo import GRPOConfig, train
+from gym_text_policies.training.grpo import GRPOConfig, run
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.trajectories import play
@@ -30,11 +30,11 @@ def test_a_tracker_gets_the_metrics_of_each_iteration_that_is_played_and_no_othe
     logged = []
     monkeypatch.setattr(loop, "tracking", lambda _: contextlib.nullcontext(lambda metrics, step: logged.append((step, metrics))))
     config = settings(tiny_model, tmp_path / "run", iterations=2, dev_every=2, dev_episodes=1)
-    train(config)
+    run(config)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1, 2], "the dev fold is played before learning, too"
     assert logged == [(line["iteration"], line) for line in lines[1:]] and "dev_success" in logged[1][1]
-    train(dataclasses.replace(config, iterations=3))
+    run(dataclasses.replace(config, iterations=3))
     assert [step for step, _ in logged] == [1, 2, 3], "a run that goes on logs what it plays"
 
 
@@ -42,7 +42,7 @@ def test_the_learning_rate_follows_its_schedule_also_when_a_run_goes_on(tiny_mod
     def rates(iterations):
         played = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 1, "simulations": 1, "dev_every": 0}
         config = ExpertIterationConfig(folder=str(tmp_path), model=tiny_model, **played, iterations=iterations, learning_rate=1e-3)
-        expert_iteration.train(config)
+        expert_iteration.run(config)
         return [json.loads(line)["learning_rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
     assert rates(2) == pytest.approx([1e-3, 5e-4])

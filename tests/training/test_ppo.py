@@ -20,7 +20,7 @@ from gym_text_policies.training import ppo
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import ActorCritic
 from gym_text_policies.training.model.saving import Progress
-from gym_text_policies.training.ppo import PPOConfig, clipped_objective, make_batch, train, update
+from gym_text_policies.training.ppo import PPOConfig, clipped_objective, make_batch, run, update
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -105,7 +105,7 @@ def test_the_losses_are_those_of_plain_passes_once_the_policy_has_moved(tiny_mod
 
 def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):
     options = {"value_iterations": 0, "learning_rate": 1e-2}
-    folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes_per_iteration=2, **options))
+    folder = run(settings(tiny_model, tmp_path / "first", iterations=1, episodes_per_iteration=2, **options))
     record = json.loads((folder / "training.json").read_text())
     assert record["template"] == training_prompt(TRAINED).config["template"] and record["asked"]["mode"] == "choose"
     config = settings(tiny_model, tmp_path / "second", model=str(folder), episodes_per_iteration=4, **options)
@@ -190,7 +190,7 @@ def test_a_corridor_whose_reward_comes_at_the_end_is_solved(tiny_model, tmp_path
     config = settings(
         tiny_model, tmp_path / "run", environments=(f"Corridor-v0?length={length}",), iterations=iterations, **options
     )
-    folder = train(dataclasses.replace(config, value_iterations=1, kl_weight=0.0, epochs=3))
+    folder = run(dataclasses.replace(config, value_iterations=1, kl_weight=0.0, epochs=3))
     successes = [line["success"] for line in json.loads((folder / "training.json").read_text())["curve"]]
     assert max(sum(successes[i : i + 3]) / 3 for i in range(iterations - 2)) > 0.9 > sum(successes[:2]) / 2
 
@@ -199,12 +199,12 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
     config = settings(
         tiny_model, tmp_path / "straight", iterations=4, learning_rate=1e-3, episodes_per_iteration=4, dev_every=2, dev_episodes=2
     )
-    straight = train(config)
+    straight = run(config)
     stopped = dataclasses.replace(config, folder=str(tmp_path / "stopped"), iterations=2)
-    train(stopped)
+    run(stopped)
     shutil.rmtree(tmp_path / "stopped/adapter")
     (tmp_path / "stopped/checkpoint-3.partial").mkdir()  # as a process leaves it that is killed while it writes
-    resumed = train(dataclasses.replace(stopped, iterations=4))
+    resumed = run(dataclasses.replace(stopped, iterations=4))
     one, two = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
     assert all(torch.equal(one[name], two[name]) for name in one)
     lines = [(folder.parent / "metrics.jsonl").read_text().splitlines() for folder in (straight, resumed)]
@@ -214,13 +214,13 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
     for a, b in zip(*(map(json.loads, each) for each in lines), strict=True):
         assert all(a[name] == b[name] for name in a.keys() | b.keys() if name not in ("minutes", "seconds_play", "seconds_learn"))
     with pytest.raises(UsageError, match="discount: stored"):
-        train(dataclasses.replace(stopped, discount=0.9))
+        run(dataclasses.replace(stopped, discount=0.9))
 
 
 def test_returns_beyond_what_32_bits_hold_end_the_run_before_any_weight_changes(tiny_model, tmp_path):
     options = {"environments": ("Rich-v0?since=8&worth=1e200",), "value_iterations": 0, "iterations": 2}
     with pytest.raises(RunError, match="iteration 2: expected finite numbers; returns is inf"):
-        train(settings(tiny_model, tmp_path / "run", **options))
+        run(settings(tiny_model, tmp_path / "run", **options))
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
 
 

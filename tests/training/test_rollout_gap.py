@@ -36,7 +36,7 @@ def settings(algorithm, tiny_model, folder, **options):
 def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_nothing(
     algorithm, dtype, tiny_model, tmp_path, monkeypatch
 ):
-    algorithm.train(settings(algorithm, tiny_model, tmp_path / "run", dtype=dtype))
+    algorithm.run(settings(algorithm, tiny_model, tmp_path / "run", dtype=dtype))
     (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     name, _ = rollout_gap.LIMITS[dtype]
     smallest = {"float32": 1e-3, "bfloat16": 1e-5}[dtype]
@@ -52,14 +52,14 @@ def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_
     monkeypatch.setattr(Actor, "player", plays_then_changes)
     monkeypatch.setitem(rollout_gap.LIMITS, dtype, (name, smallest))  # the small model's probabilities hardly depend on its adapter
     with pytest.raises(RunError, match=f"iteration 1: expected {name}, .* to be at most {smallest} in {dtype}; got "):
-        algorithm.train(settings(algorithm, tiny_model, tmp_path / "other", dtype=dtype))
+        algorithm.run(settings(algorithm, tiny_model, tmp_path / "other", dtype=dtype))
     assert not [*(tmp_path / "other").glob("checkpoint-*"), *(tmp_path / "other").glob("metrics.jsonl")]
 
 
 @pytest.mark.parametrize("mixed", [{"uniform_share": 0.5}, {"uniform_share": 1.0}])
 def test_the_prior_of_a_search_is_compared_with_learnings_probabilities_mixed_as_in_play(mixed, tiny_model, tmp_path):
     run = settings(expert_iteration, tiny_model, tmp_path / "run", **mixed)
-    expert_iteration.train(run)
+    expert_iteration.run(run)
     (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["rollout_gap"] < 1e-4 and abs(json.loads(line)["rollout_kl"]) < 1e-5
 
@@ -91,5 +91,5 @@ def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "text", "strategy": "reasoning", "history": 0}}))
     with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected a model whose answer is the action alone"):
-        algorithm.train(settings(algorithm, str(tmp_path), tmp_path / "run"))
+        algorithm.run(settings(algorithm, str(tmp_path), tmp_path / "run"))
     assert not (tmp_path / "run").exists()

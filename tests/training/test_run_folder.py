@@ -5,7 +5,7 @@ import pytest
 from gym_text import UsageError
 from gym_text.errors import MissingDependencyError, StoreError
 from gym_text_policies.training.ppo import PPOConfig
-from gym_text_policies.training.run_folder import Stopped, claim, tracking
+from gym_text_policies.training.run_folder import claim, tracking
 from gym_text_policies.training.sft import SFTConfig
 
 
@@ -27,7 +27,7 @@ def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_pat
 
 def test_a_run_that_is_stopped_says_which_checkpoint_is_kept(tmp_path):
     def stopped():
-        with pytest.raises(Stopped) as stop, claimed(tmp_path):
+        with pytest.raises(KeyboardInterrupt) as stop, claimed(tmp_path):
             raise KeyboardInterrupt
         return str(stop.value)
 

@@ -12,7 +12,7 @@ from gym_text_policies.data.rows import Example, rows_of
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
-from gym_text_policies.training.model.layouts import answer_losses, pack
+from gym_text_policies.training.model.layouts import PackedRow, answer_losses
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.sequences import Conversation, DecisionNodes, number_decisions, passes
 
@@ -40,10 +40,10 @@ def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model,
             packed = answer_losses(model, tokenised(tokenizer, rows))
             assert packed.tolist() == pytest.approx(plain_losses(model, tokenizer, rows), abs=1e-4)
     conversations = tokenised(tokenizer, noisy_rows[:4])
-    first, second, *_ = pack(model, conversations).offsets
+    first, second, *_ = PackedRow(model, conversations).offsets
     shared = len({*first} & {*second})
     assert shared > 100, "what the prompts begin with is read once"
-    assert len(pack(model, conversations).tokens) == sum(conversation.size for conversation in conversations) - 3 * shared
+    assert len(PackedRow(model, conversations).tokens) == sum(conversation.size for conversation in conversations) - 3 * shared
 
 
 @pytest.mark.parametrize("keeps", ["false", "true"])

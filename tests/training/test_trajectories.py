@@ -12,7 +12,7 @@ from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
 from gym_text_policies.training import trajectories as module
 from gym_text_policies.training.model.actor_critic import ActorCritic
 from gym_text_policies.training.model.saving import Progress
-from gym_text_policies.training.ppo import PPOConfig, make_batch, train
+from gym_text_policies.training.ppo import PPOConfig, make_batch, run
 from gym_text_policies.training.trajectories import dev_success, play
 
 pytestmark = [
@@ -27,7 +27,7 @@ def settings(tiny_model, folder, **options):
 
 def test_a_model_with_thoughts_plays_and_learns_without_them_and_its_adapter_is_asked_so(tiny_model, tmp_path):
     model = thinker(tiny_model, tmp_path / "thinker")
-    folder = train(settings(model, tmp_path / "run", iterations=1, episodes_per_iteration=2, dev_every=1, dev_episodes=1))
+    folder = run(settings(model, tmp_path / "run", iterations=1, episodes_per_iteration=2, dev_every=1, dev_episodes=1))
     assert json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])["rollout_gap"] < 1e-3, (
         "play reads what is learnt"
     )
@@ -68,7 +68,7 @@ def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes_per_iteration=2)
     decisions = [step.decision for one in play(config, ActorCritic(tiny_model), Progress()) for step in one.episode.steps]
     assert all(decision.probabilities[decision.action] == max(decision.probabilities.values()) for decision in decisions)
-    train(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1, value_iterations=2))
+    run(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1, value_iterations=2))
     assert json.loads((tmp_path / "warm/metrics.jsonl").read_text())["rollout_gap"] < 1e-3
     with pytest.raises(UsageError, match=r"temperature: expected a number from 0\.01 to 100; got 200"):
         dataclasses.replace(config, temperature=200)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,13 +32,8 @@ _PADDED_TOKENS = 2048
 
 
 def lay_out(model: Any, conversations: Sequence[Conversation]) -> PackedRow | PaddedRows:
-    """Return conversations as rows. The model computes for them what its plain forward pass computes for each prompt and answer.
-
-    Args:
-        model: A model of `load_base`, with or without an adapter.
-        conversations: The conversations to read.
-    """
-    return pack(model, conversations) if model.packs else pad(conversations)
+    """Return conversations as rows, of which a model of `load_base` computes what it computes for each prompt and answer alone."""
+    return PackedRow(model, conversations) if model.packs else PaddedRows(conversations)
 
 
 def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Tensor:
@@ -59,15 +53,15 @@ def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Te
 # ---------------------------------------------------------------- packed
 
 
-@dataclass(frozen=True)
 class PackedRow:
-    """Conversations as one row of the model."""
+    """Conversations as one row of the model, which contains their common prefix once."""
 
-    tokens: list[int]
-    positions: list[int]
-    blocks: list[_Block]
-    offsets: list[list[int]]
-    """For each conversation the offset in the row of each node of its tree."""
+    def __init__(self, model: Any, conversations: Sequence[Conversation]) -> None:
+        tree = Tree()
+        self.offsets = [tree.graft(conversation.tree) for conversation in conversations]
+        """For each conversation the offset in the row of each node of its tree."""
+        self.tokens, self._positions = tree.tokens, depths(tree.parents, 0)
+        self._blocks = _Blocks(_blocks(model, tree.parents, self._positions))
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the model over the row. The results have gradients, unless ``torch.no_grad`` is on.
@@ -84,35 +78,24 @@ class PackedRow:
         with packed_attention(model):
             output = model(
                 input_ids=torch.tensor([self.tokens], device=device),
-                position_ids=torch.tensor([self.positions], device=device),
+                position_ids=torch.tensor([self._positions], device=device),
                 use_cache=False,
                 logits_to_keep=torch.tensor(list(predicting), device=device),
-                segments=_Blocks(self.blocks),
+                segments=self._blocks,
                 output_hidden_states=bool(hidden),
             )
         states = output.hidden_states[-1][0][list(hidden)].float() if hidden else torch.empty(0, device=device)
         return output.logits[0].float().log_softmax(-1), states
 
 
-def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
-    """Pack conversations into one row, which contains their common prefix once."""
-    tree = Tree()
-    offsets = [tree.graft(conversation.tree) for conversation in conversations]
-    return PackedRow(tree.tokens, depths(tree.parents, 0), _blocks(model, tree.parents), offsets)
-
-
-def _blocks(model: Any, parents: Sequence[int]) -> list[_Block]:
+def _blocks(model: Any, parents: Sequence[int], positions: Sequence[int]) -> list[_Block]:
     """Split a packed row into blocks. A block's mask has columns only for the nodes that some node of the block attends to."""
-    positions = depths(parents, 0)
     tree = torch.tensor([positions, *spans(parents)], device=model.device)  # (3, nodes)
     blocks: list[_Block] = []
     size = _BLOCK if model.device.type == "cpu" else _GPU_BLOCK
     for start in range(0, len(parents), size):
         stop = min(start + size, len(parents))
-        needed = [
-            *sorted(_ancestors(parents, range(start, stop))),
-            *range(start, stop),
-        ]  # answers of earlier decisions are left out
+        needed = [*sorted(_ancestors(parents, range(start, stop))), *range(start, stop)]  # no answers of earlier decisions
         columns = torch.tensor(needed, device=model.device)
         mask = Mask(0, tree.index_select(1, columns), stop - start, 1 + max(positions[start:stop]), model.dtype)
         blocks.append(_Block(stop - start, mask, columns))
@@ -153,13 +136,22 @@ class _Blocks(Segments):
 # ---------------------------------------------------------------- padded
 
 
-@dataclass(frozen=True)
 class PaddedRows:
     """Conversations as rows of equal length: one row for each path from the first token to a last token."""
 
-    tokens: list[list[int]]
-    offsets: list[list[int]]
-    """For each conversation the offset of each node of its tree: its row times the length of a row, plus its column."""
+    def __init__(self, conversations: Sequence[Conversation]) -> None:
+        rows: list[list[int]] = []
+        cells: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
+        for conversation in conversations:
+            cells.append({})
+            for path in paths(conversation.tree.parents):
+                for column, node in enumerate(path):
+                    cells[-1].setdefault(node, (len(rows), column))
+                rows.append([conversation.tree.tokens[node] for node in path])
+        self.tokens = padded(rows)
+        size = len(self.tokens[0])
+        self.offsets = [[row * size + column for _, (row, column) in sorted(of_nodes.items())] for of_nodes in cells]
+        """For each conversation the offset of each node of its tree: its row times the length of a row, plus its column."""
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the model over the rows. Arguments and result are those of `PackedRow.read`.
@@ -184,21 +176,6 @@ class PaddedRows:
             torch.stack([log_probs[offset] for offset in predicting]),
             torch.stack([states[offset] for offset in hidden]) if hidden else torch.empty(0, device=model.device),
         )
-
-
-def pad(conversations: Sequence[Conversation]) -> PaddedRows:
-    """Turn conversations into rows of equal length."""
-    rows: list[list[int]] = []
-    cells: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
-    for conversation in conversations:
-        cells.append({})
-        for path in paths(conversation.tree.parents):
-            for column, node in enumerate(path):
-                cells[-1].setdefault(node, (len(rows), column))
-            rows.append([conversation.tree.tokens[node] for node in path])
-    size = max(map(len, rows))
-    offsets = [[row * size + column for _, (row, column) in sorted(cells_of_nodes.items())] for cells_of_nodes in cells]
-    return PaddedRows(padded(rows), offsets)
 
 
 def _run(

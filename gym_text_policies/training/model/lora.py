@@ -102,12 +102,9 @@ def add_lora(model: Any, *, rank: int | None = None, adapter: str | Path = "", n
 
 
 def set_dtype(model: Any, dtype: str) -> None:
-    """Convert the frozen weights of a model to a number format, and the trained ones to float32.
+    """Convert the frozen weights of a model to float32 or bfloat16, and the trained ones to float32. Buffers stay as they are.
 
-    Args:
-        model: A model with an adapter. Its buffers, such as those of positions, stay as they are.
-        dtype: ``float32`` or ``bfloat16``. Logits are computed in float32 all the same: bfloat16 would round a logit of 20 by
-            0.06, and a ratio of probabilities by 6 %.
+    Logits are always computed in float32: bfloat16 would round a logit of 20 by 0.06, and a ratio of probabilities by 6 %.
     """
     torch = import_extra("torch", "train")
     head = model.get_output_embeddings()

@@ -14,7 +14,6 @@ from gym_text_policies.backends.local.adapters import RECORD, base_and_adapter, 
 from gym_text_policies.files.folders import replace_folder, writing_tensors
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.lora import add_lora, load_base
-from gym_text_policies.training.model.saving import where_it_is
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,3 @@ def merge(config: MergeConfig) -> Path:
 
     replace_folder(folder, save)
     return folder
-
-
-def run(config: MergeConfig) -> str:
-    """Merge, and return a sentence that names the model's folder."""
-    return where_it_is(merge(config), "model")

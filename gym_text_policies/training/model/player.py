@@ -15,13 +15,7 @@ def player_of(model: Any, tokenizer: Any, dtype: str = "float32", *, name: str =
     """Return a backend that plays with the present weights of a model.
 
     The backend has a copy of the model, with its adapter, if it has one, merged, that is optimised for play. A quantised model, as
-    TRL may train it, is not copied: it is itself set to evaluation.
-
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        dtype: Number format of the copy, ``float32`` or ``bfloat16``; the adapter is merged in float32.
-        name: The model's name in records.
+    TRL may train it, is not copied: it is itself set to evaluation. `name` is the model's name in records.
     """
     from gym_text_policies.backends.local.transformers import TransformersBackend
 

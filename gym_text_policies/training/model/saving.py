@@ -73,13 +73,8 @@ def save_adapter(model: Any, folder: str | Path, record: Mapping[str, Any]) -> N
 def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: Any = None) -> None:
     """Write an adapter's weights, its configuration, its record, and the chat template if it replaces the base's.
 
-    The configuration names the base as the user does.
-
-    Args:
-        model: The model with the adapter.
-        folder: The folder.
-        record: How the model is prompted, and how the adapter came about.
-        dtype: Number format of torch for the weights; None: full precision.
+    The configuration names the base as the user does. The record says how the model is prompted, and how the adapter came about.
+    `dtype` is torch's number format for the weights; None: full precision.
 
     Raises:
         RunError: If a weight is not finite.
@@ -109,11 +104,6 @@ def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
     check_finite(path.name, **tensors)
     with writing_tensors(path):
         save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, path)
-
-
-def where_it_is(folder: str | Path, what: str = "adapter") -> str:
-    """Return the sentence that a command prints about the folder that it has written."""
-    return f"The {what}: {folder}; load_policy takes this folder as a model."
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -55,12 +55,7 @@ class Conversation:
 
     @classmethod
     def of(cls, tokenizer: Any, examples: Iterable[Example]) -> Conversation:
-        """Return a conversation of prompts with one answer each, as `Row.examples` yields them.
-
-        Args:
-            tokenizer: The model's tokenizer.
-            examples: The prompts and answers, with the thoughts between them.
-        """
+        """Return a conversation of prompts with one answer each, as `Row.examples` yields them."""
         conversation = cls()
         for messages, answer, thought, tool in examples:
             conversation.add(tokenizer, messages, [answer], thought=thought, tool=tool)
