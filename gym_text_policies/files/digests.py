@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.files.user_cache import recall, remember
 
-_logger = logging.getLogger(__name__)
-_SETTLED = 2.0
-"""Least age in seconds of a file's last change for its digest to be kept: two quick changes may have the same time stamp."""
-_LARGE = 2_000_000_000
-"""Bytes of a file from which a message says that hashing takes a while."""
+_SETTLED = 2e9
+"""Least age in nanoseconds of a file's last change for its digest to be kept: two quick changes may have the same time stamp."""
 
 
 def file_digest(path: str | Path) -> str:
@@ -49,25 +47,21 @@ def digest_of(files: Mapping[str, Path]) -> str:
 
 
 def _digest(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: expected a regular file; it is none.")
     try:
-        facts = _facts(path)
+        facts = _facts(check_regular(path))
         cached = recall("digests", facts)
-        if isinstance(cached, str) and len(cached) == 16:
+        if isinstance(cached, str):
             return cached
-        if path.stat().st_size > _LARGE:
-            _logger.info("%s: hashing its content takes a while. The digest is kept until the file changes.", path)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        if facts == _facts(path) and time.time() - max(path.stat().st_mtime, path.stat().st_ctime) > _SETTLED:
+        if facts == _facts(path) and time.time_ns() - max(facts["modified"], facts["changed"]) > _SETTLED:
             remember("digests", facts, digest)
     except OSError as error:
         raise UsageError(f"{path}: expected a file that can be read; {error.strerror or error}.") from error
     return digest
 
 
-def _facts(path: Path) -> dict[str, str | int]:
+def _facts(path: Path) -> dict[str, Any]:
     """Return facts of which one changes when the file's content changes: no program can set back ``st_ctime``."""
     entry = os.stat(path)
     return {

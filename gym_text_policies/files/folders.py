@@ -7,7 +7,6 @@ old folder its name back.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -18,9 +17,6 @@ from gym_text_policies.files.run_folders import writing
 
 _NEW, _OLD = ".partial", ".replaced"
 """Endings of the name of a folder that is being written, and of a folder that is being replaced."""
-
-_TORCH_CANNOT_WRITE = ("inline_container", "PytorchStreamWriter", "iostream error")
-"""torch's message has one of these words if torch could not write a file."""
 
 
 def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
@@ -66,18 +62,17 @@ def whole_folders(parent: Path, pattern: str) -> list[Path]:
 
 @contextlib.contextmanager
 def writing_tensors(path: Path) -> Iterator[None]:
-    """Turn the errors of the system, of safetensors and of torch into `StoreError` while tensors are written."""
+    """Turn the errors of the system and of safetensors into `StoreError` while tensors are written."""
     from safetensors import SafetensorError
 
     with writing(path):
         try:
             yield
-        except (SafetensorError, RuntimeError) as error:
+        except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
-            if number is None and not any(mark in str(error) for mark in _TORCH_CANNOT_WRITE):
+            if number is None:
                 raise
-            code = int(number[1]) if number else errno.ENOSPC  # torch does not say which: take it for a full disk
-            raise OSError(code, os.strerror(code)) from error
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _restore(old: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,67 +54,61 @@ def check_json(what: str, data: Any) -> None:
         raise type(error)(f"{what}: expected plain JSON with finite numbers; got {str(data)[:60]} ({error})") from None
 
 
-def checked(record: _Record) -> _Record:
-    """Return a record, a dataclass of this package. Raise TypeError or ValueError if one of its fields cannot be stored."""
-    kind: Any = type(record)
-    for name, default, safe, types in _fields(kind):
-        value = getattr(record, name)
-        if value is default or type(value) in safe:
-            continue  # nearly always
-        if not any(_fits(value, kind) for kind in types):
-            expected = " or ".join(_EXPECTED[kind] for kind in types)
-            raise TypeError(f"{name}: expected {expected}; got {str(value)[:60]!r} ({type(value).__name__})")
-    return record
-
-
-_EXPECTED = {
-    "str": "a text",
-    "bool": "true or false",
-    "int": "a whole number from 0 on",
-    "float": "a finite number (at most 1e300)",
-    "tuple": "a tuple",
-    "Mapping": "a dict",
-    "None": "nothing",
-    "tuple[int, ...]": "a tuple of whole numbers from 0 on",
-    "tuple[float, ...]": "a tuple of finite numbers",
-    "Mapping[str, int]": "a whole number from 0 on for each name",
-    "Mapping[str, float]": "a finite number for each name",
-}
-"""Declared type of a field -> what the field is expected to be. Fields of other types are not checked here. A type in brackets that
-is not listed counts as the type before them."""
-_SAFE: dict[str, type] = {"str": str, "bool": bool, "tuple": tuple, "Mapping": dict, "None": type(None)}
-"""Declared type -> type whose values all fit."""
-
-
-def _fits(value: Any, declared: str) -> bool:
-    """Return whether a value may stand in a field of a declared type."""
-    if declared == "int":
-        return type(value) is int and 0 <= value < _LONGEST_INT
-    if declared == "float":
-        return is_finite(value)
-    if declared.startswith("tuple["):
-        return isinstance(value, tuple) and all(_fits(part, declared[6:-6]) for part in value)
-    if declared.startswith("Mapping["):
-        of_values = declared[13:-1]
-        return isinstance(value, dict) and all(isinstance(key, str) and _fits(part, of_values) for key, part in value.items())
-    return isinstance(value, _SAFE[declared])
-
-
 def is_finite(value: Any) -> bool:
     """Return whether a value is a number that a record can hold: neither NaN nor infinite nor beyond 1e300."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST  # NaN compares as false
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LONGEST_INT
+
+
+def checked(record: _Record) -> _Record:
+    """Return a record, a dataclass of this package. Raise TypeError or ValueError if one of its fields cannot be stored."""
+    kind: Any = type(record)
+    for name, default, types in _fields(kind):
+        value = getattr(record, name)
+        if value is not default and not any(_TYPES[declared][0](value) for declared in types):
+            expected = " or ".join(_TYPES[declared][1] for declared in types)
+            raise TypeError(f"{name}: expected {expected}; got {str(value)[:60]!r} ({type(value).__name__})")
+    return record
+
+
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "int": (_is_count, "a whole number from 0 on"),
+    "float": (is_finite, "a finite number (at most 1e300)"),
+    "tuple": (lambda value: isinstance(value, tuple), "a tuple"),
+    "Mapping": (lambda value: isinstance(value, dict), "a dict"),
+    "None": (lambda value: value is None, "nothing"),
+    "tuple[int, ...]": (lambda value: isinstance(value, tuple) and _all(value, _is_count), "a tuple of whole numbers from 0 on"),
+    "tuple[float, ...]": (lambda value: isinstance(value, tuple) and _all(value, is_finite), "a tuple of finite numbers"),
+    "Mapping[str, int]": (lambda value: _maps_names(value, _is_count), "a whole number from 0 on for each name"),
+    "Mapping[str, float]": (lambda value: _maps_names(value, is_finite), "a finite number for each name"),
+}
+"""Declared type of a field -> what fits, and what is expected. Fields of other types are not checked here. A type in brackets that
+is not listed counts as the type before them."""
+
+
+def _all(values: Iterable[Any], fits: Callable[[Any], bool]) -> bool:
+    return all(map(fits, values))
+
+
+def _maps_names(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value) and _all(value.values(), fits)
+
+
 @functools.cache
-def _fields(record: Any) -> tuple[tuple[str, Any, frozenset[type], tuple[str, ...]], ...]:
-    """Return the fields of a record class, their defaults, types whose values all fit, and the declared types."""
+def _fields(record: Any) -> list[tuple[str, Any, tuple[str, ...]]]:
+    """Return the fields of a record class that are checked, with their defaults and their declared types."""
     rows = []
     for field in dataclasses.fields(record):
         parts = str(field.type).split(" | ")
-        types = tuple(part if part in _EXPECTED else part.partition("[")[0] for part in parts)
-        if all(part in _EXPECTED for part in types):
-            rows.append((field.name, field.default, frozenset(_SAFE[part] for part in types if part in _SAFE), types))
-    return tuple(rows)
+        types = tuple(part if part in _TYPES else part.partition("[")[0] for part in parts)
+        if all(part in _TYPES for part in types):
+            rows.append((field.name, field.default, types))
+    return rows
 
 
 def checked_decision(decision: _Record) -> _Record:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies.files.redaction import without_keys
-from gym_text_policies.files.safe_files import check_characters, check_regular, replacing
+from gym_text_policies.files.safe_files import check_regular, replacing
 
 if sys.platform != "win32":
     import fcntl
@@ -47,7 +47,6 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        check_characters("folder", str(folder))
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
         self._is_new = False
@@ -168,15 +167,11 @@ def _flock(file: int, folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(file, 200, 0).decode("utf-8", "replace") or "another process"
+        repair = "Let it end"
         if holder == _this_process():
-            raise StoreError(
-                f"{folder}: expected a folder that no other run writes into; a store of this process does. "
-                "Close it, by its close() or a with block, or name another folder."
-            ) from None
+            holder, repair = "a store of this process", "Close it, by its close() or a with block"
         raise StoreError(
-            f"{folder}: expected a folder that no other run writes into; {holder} does. Let it end, or name another folder."
+            f"{folder}: expected a folder that no other run writes into; {holder} does. {repair}, or name another folder."
         ) from None
     except OSError as error:  # a file system without locks
-        _logger.warning(
-            "%s cannot be locked (%s). Make sure that no two runs write into it at the same time.", folder, error.strerror
-        )
+        _logger.warning("%s cannot be locked (%s). Let no two runs write into it at the same time.", folder, error.strerror)

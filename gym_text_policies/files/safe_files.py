@@ -4,37 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import stat
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from gym_text.errors import UsageError
-
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
-"""NUL, and surrogates, into which Python decodes a word that is no UTF-8."""
-_ABANDONED = 3600.0
-"""Seconds without a write after which a partial file is taken for one that a killed process has left."""
-
-
-def check_characters(what: str, value: Any) -> None:
-    """Raise `UsageError` if a text, alone or within plain data, has characters that a file or its name cannot have.
-
-    Args:
-        what: Name of the data, for the error.
-        value: Plain data.
-    """
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            check_characters(what, [str(key), part])
-    elif isinstance(value, list | tuple):
-        for part in value:
-            check_characters(what, part)
-    elif isinstance(value, str) and _UNUSABLE.search(value):
-        raise UsageError(f"{what}: expected a text in Unicode, without the character NUL; got {value[:100]!a}.")
 
 
 def check_regular(path: Path, root: Path | None = None) -> Path:
@@ -50,11 +26,12 @@ def check_regular(path: Path, root: Path | None = None) -> Path:
         UsageError: If it is no regular file, or lies outside `root`.
     """
     try:
-        mode = path.stat().st_mode
+        kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
         return path
-    if not stat.S_ISREG(mode):
-        raise UsageError(f"{path}: expected a regular file; it is a {_kind(mode)}.")
+    if kind != stat.S_IFREG:
+        names = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise UsageError(f"{path}: expected a regular file; it is a {names.get(kind, 'device')}.")
     if root is not None and not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"{path}: expected a file in {root}; it is a link out of it.")
     return path
@@ -96,33 +73,16 @@ def subfolder(folder: Path, name: str) -> Path:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends; if it fails, the old one stays.
 
-    Until then the new file lies beside the old one, as ``NAME.partial``, or under a name of its own if another writer has that one:
-    of two writers the one who ends last counts. No link is followed.
+    Until then the new file lies beside the old one, under a name of its own that ends in ``.partial``: of two writers the one who
+    ends last counts. No link is followed.
     """
-    file = _partial(path)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
-        with file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # else the name may reach the disk before the content does
-        os.replace(file.name, path)
+        os.replace(partial, path)
     except BaseException:
-        Path(file.name).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
-
-
-def _partial(path: Path) -> BinaryIO:
-    """Create the file that will take the place of `path`, after the one that a killed process has left was removed."""
-    partial = path.with_name(path.name + ".partial")
-    with contextlib.suppress(FileNotFoundError):
-        if time.time() - partial.lstat().st_mtime > _ABANDONED:
-            partial.unlink()
-    try:
-        return partial.open("xb")
-    except FileExistsError:
-        return path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial").open("xb")
-
-
-def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"))
-    return next((name for is_kind, name in kinds if is_kind(mode)), "device")

@@ -1,6 +1,6 @@
 """Results that are computed once for each user, as small JSON records in the user's cache folder, and in this process.
 
-A record is ignored if it is damaged, has other facts or belongs to another user. If the folder is missing or cannot be written,
+A record is ignored if it is damaged or has other facts. If the folder is missing or cannot be written,
 results are computed again.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,7 @@ def recall(kind: str, facts: Mapping[str, Any]) -> Any:
     text = json.dumps(facts, sort_keys=True)
     if (kind, text) not in _recalled:
         try:
-            path = _path(kind, text)
-            entry = path.stat()
-            if hasattr(os, "getuid") and entry.st_uid != os.getuid():
-                return None
-            record = json.loads(path.read_text("utf-8"))
+            record = json.loads(_path(kind, text).read_text("utf-8"))
             if record["facts"] != json.loads(text):
                 return None
             _recalled[kind, text] = record["value"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int
-from gym_text_policies.files.safe_files import check_characters
 from gym_text_policies.policies.tree_search import METHODS
 
 _CHOICES = {
@@ -35,7 +34,6 @@ def check_settings(config: Any) -> None:
     """
     if not config.model or not isinstance(config.model, str):
         raise UsageError(f"model: expected a model's name; got {config.model!r}.")
-    check_characters("model", config.model)
     given = {name: value for name, value in vars(config).items() if value is not None}
     for name in _CHOICES.keys() & given.keys():
         check_choice(name, given[name], _CHOICES[name])

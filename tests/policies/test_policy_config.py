@@ -79,7 +79,6 @@ def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):
         ("history", "al", "history: expected an integer from 0"),
         ("noise", 1.5, "noise: expected a number from 0 to 1"),
         ("mode", "chose", "Did you mean 'choose'"),
-        ("model", "a\0b", "model: expected a text in Unicode, without the character NUL"),
         ("prior_temperature", 0, "prior_temperature: expected a number above 0"),
     ],
 )

@@ -200,7 +200,7 @@ def test_no_link_of_a_folder_brings_a_file_of_the_reader_into_the_page_or_is_wri
     secret = tmp_path / "secret"
     secret.write_bytes(b"a secret of mine")
     (folder / "gifs").mkdir()
-    for name in ("gifs/seed-0.gif", "metrics.jsonl", "table.json", "report.html", "report.html.partial"):
+    for name in ("gifs/seed-0.gif", "metrics.jsonl", "table.json", "report.html"):
         (folder / name).symlink_to(secret)
     (folder / "more").mkdir()
     (folder / "more" / "episodes.jsonl").symlink_to(secret)

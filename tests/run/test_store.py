@@ -207,7 +207,7 @@ def test_a_pipe_in_place_of_a_file_is_one_sentence(tmp_path, name):
         EpisodeStore(tmp_path, {"a": 1})
 
 
-@pytest.mark.parametrize("name", [".lock", "episodes.jsonl", "config.json.partial"])
+@pytest.mark.parametrize("name", [".lock", "episodes.jsonl"])
 def test_no_link_is_written_through(tmp_path, name):
     victim, folder = tmp_path / "victim", tmp_path / "run"
     victim.write_text("")
