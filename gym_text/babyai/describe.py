@@ -43,11 +43,6 @@ class View(NamedTuple):
     """Where the agent stands, and which way it faces."""
     direction: int = 0
 
-    @property
-    def front(self) -> Any:
-        """The object in front of the agent, or None."""
-        return self.things[_LINES["forward"][0]]
-
     def cells(self) -> Iterator[tuple[int, int]]:
         """Yield the positions in the grid of the cells that the agent sees."""
         offsets = _OFFSETS[self.direction]
@@ -120,8 +115,6 @@ def describe(view: View, carrying: Any) -> str:
 
 def name(thing: Any) -> str:
     """Return the name of an object; a door's name has its state."""
-    if thing.type == "wall":
-        return "wall"
     if thing.type != "door":
         return f"{thing.color} {thing.type}"
     state = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
@@ -140,83 +133,3 @@ def _steps(number: int) -> str:
 
 
 _POSITIONS = tuple(_position(*cell) for cell in _CELLS)
-
-
-class Reach(NamedTuple):
-    """What an action can change: the object in front of the agent, and the object that it carries."""
-
-    front: Any
-    """The object in front of the agent, or None."""
-    front_name: str
-    """The name of the object in front, including the state of a door; empty for None."""
-    carrying: Any
-    """The object that the agent carries, or None."""
-
-    @staticmethod
-    def of(view: View, carrying: Any) -> Reach:
-        """Return what is in reach of an agent with this view."""
-        return Reach(view.front, name(view.front) if view.front else "", carrying)
-
-
-def describe_effect(action: str, before: Reach, after: Reach) -> str:
-    """Return a sentence about the effect of an action, given what is in the agent's reach before and after it."""
-    thing = before.front_name if before.front_name == "wall" else f"the {before.front_name}"
-    thing = f"a {thing}" if thing == "wall" else thing
-    if action == "go forward":
-        return f"You bumped into {thing}" if before.front and not before.front.can_overlap() else "You took one step forward"
-    if action == "pick up":
-        return _picked_up(thing, before, after)
-    if action == "drop":
-        return _dropped(before, after)
-    if action == "toggle":
-        return _toggled(thing, before, after)
-    return f"You turned {action.removeprefix('turn ')}"
-
-
-def _picked_up(thing: str, before: Reach, after: Reach) -> str:
-    if after.carrying is not before.carrying:
-        return f"You picked up {thing}"
-    if before.front is None:
-        return "The cell in front is empty: nothing was picked up"
-    if before.carrying and before.front.can_pickup():
-        return f"You already carry the {name(before.carrying)}: nothing was picked up"
-    return f"{thing[0].upper()}{thing[1:]} cannot be picked up"
-
-
-def _dropped(before: Reach, after: Reach) -> str:
-    if before.carrying is None:
-        return "You carry nothing: nothing was dropped"
-    if after.carrying is None:
-        return f"You dropped the {name(before.carrying)}"
-    return "The cell in front is occupied: nothing was dropped"
-
-
-def _toggled(thing: str, before: Reach, after: Reach) -> str:
-    if before.front is None:
-        return "The cell in front is empty: nothing was toggled"
-    if before.front.type == "box":
-        return f"You opened {thing}: " + (f"a {after.front_name} was in it" if after.front else "it was empty and is gone")
-    if before.front.type != "door":
-        return f"{thing[0].upper()}{thing[1:]} cannot be toggled"
-    if after.front_name == before.front_name:
-        return f"{thing[0].upper()}{thing[1:]} takes a {before.front.color} key, which you do not carry"
-    return f"You {'closed' if before.front_name.startswith('open') else 'opened'} {thing}"
-
-
-def useful_actions(front: Any, carrying: Any) -> tuple[str, ...]:
-    """Return the names of the actions that change something, sorted, given the objects in front of the agent and in its hands."""
-    useful = ["turn left", "turn right"]
-    if front is None or front.can_overlap():
-        useful.append("go forward")
-    if front is None and carrying:
-        useful.append("drop")
-    if front and front.can_pickup() and not carrying:
-        useful.append("pick up")
-    if front and (front.type == "box" or (front.type == "door" and _opens(front, carrying))):
-        useful.append("toggle")
-    return tuple(sorted(useful))
-
-
-def _opens(door: Any, carrying: Any) -> bool:
-    """Return whether toggling a door opens or closes it."""
-    return not door.is_locked or bool(carrying and (carrying.type, carrying.color) == ("key", door.color))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium as gym
@@ -14,10 +13,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from gym_text.babyai.describe import SCENERY, Reach, View, describe, describe_effect, look, useful_actions
-from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
+from gym_text.babyai.describe import SCENERY, View, describe, look
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.screen import draw_caption
-from gym_text.spaces import ActionNames, FreeText
+from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
@@ -80,10 +79,6 @@ class BabyAITextEnv(TextEnv):
     | `text` | `Text` | one line each: the carried object; walls ahead and beside, and objects in view, with steps to them |
     | `goal` | `Text` | the mission |
 
-    With ``feedback=True`` the first line of `text` says what the last action did ("The cell in front is occupied: nothing was
-    dropped"). With ``valid_actions=True`` there is also ``valid_actions``, a sorted tuple of the actions that would change
-    something now. Both depend only on the object that the agent carries and the object in front of it.
-
     ## Rewards
 
     1 - 0.9 x steps / limit when the mission is done, else 0.
@@ -107,8 +102,6 @@ class BabyAITextEnv(TextEnv):
     | `level` | any minigrid BabyAI id | None | the level; without level and task, BabyAI-GoToLocal-v0 |
     | `task` | goto, pickup, open, putnext, pick_up_seq_go_to | None | a task instead of a level |
     | `num_dists` | 0 to 16 | 0 | objects of a task besides those of its mission; beyond 12 a reset can take seconds |
-    | `feedback` | True, False | False | the text begins with what the last action did |
-    | `valid_actions` | True, False | False | the observation lists the actions that change something |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array | None | text, or minigrid's picture above the mission; for human in a window |
@@ -144,8 +137,6 @@ class BabyAITextEnv(TextEnv):
         level: str | None = None,
         task: Task | None = None,
         num_dists: int = 0,
-        feedback: bool = False,
-        valid_actions: bool = False,
         fold: Fold | None = None,
         expert: Expert = "path",
         render_mode: str | None = None,
@@ -154,17 +145,13 @@ class BabyAITextEnv(TextEnv):
         import_extra("minigrid", "babyai")
         _silence_minigrid()
         self._make_game = _game_maker(level, task, num_dists)
-        self.feedback = check_bool("feedback", feedback)
-        self.valid_actions = check_bool("valid_actions", valid_actions)
-        self.text_spec = _spec(feedback, valid_actions)
+        self.text_spec = BABYAI_SPEC
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
-        keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
-        self.observation_space = spaces.Dict(keys | ({"valid_actions": ActionNames()} if valid_actions else {}))
+        self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)})
         self._twin: Any = None
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
         self._rewarded = False
-        self._reach = Reach(None, "", None)
         self._views: list[View] = []  # all that the agent has had in this episode
 
     @cached_property
@@ -196,7 +183,7 @@ class BabyAITextEnv(TextEnv):
         for value in (*vars(self._game).values(), *self._game.grid.grid):
             if isinstance(value, spaces.Space | np.random.Generator | EnvSpec) or getattr(value, "type", None) in SCENERY:
                 shared[id(value)] = value
-        twin._game, twin._reach = copy.deepcopy((self._game, self._reach), shared)
+        twin._game = copy.deepcopy(self._game, shared)
         twin._last_action, twin._rewarded, twin._views = self._last_action, self._rewarded, self._views.copy()
         return True
 
@@ -227,16 +214,9 @@ class BabyAITextEnv(TextEnv):
         return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
-        view, carrying = look(self._game), self._game.carrying
-        text = describe(view, carrying)
+        view = look(self._game)
         self._views.append(view)
-        if self.feedback:
-            before, self._reach = self._reach, Reach.of(view, carrying)
-            if self._last_action is not None:
-                action = BABYAI_SPEC.actions[self._last_action].name
-                text = "\n".join(filter(None, (describe_effect(action, before, self._reach), text)))
-        obs = {"text": text, "goal": self._game.mission}
-        return obs | {"valid_actions": useful_actions(view.front, carrying)} if self.valid_actions else obs
+        return {"text": describe(view, self._game.carrying), "goal": self._game.mission}
 
     def _frame(self) -> np.ndarray:
         return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())
@@ -249,17 +229,6 @@ class BabyAITextEnv(TextEnv):
         pygame = import_extra("pygame", "babyai")
         keys = (pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP, pygame.K_TAB, pygame.K_LSHIFT, pygame.K_SPACE)
         return {(key,): action for action, key in enumerate(keys)}
-
-
-@cache
-def _spec(feedback: bool, valid_actions: bool) -> TextSpec:
-    """Return the spec of an environment with these options."""
-    fields = dict(BABYAI_SPEC.fields)
-    if feedback:
-        fields["text"] = Field(f"what your last action did, and {fields['text'].meaning}")
-    if valid_actions:
-        fields["valid_actions"] = Field("the actions that would change something now", is_list=True)
-    return replace(BABYAI_SPEC, fields=fields)
 
 
 def _game_maker(level: str | None, task: Task | None, num_dists: int) -> Callable[[], Any]:

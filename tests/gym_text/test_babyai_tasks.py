@@ -1,4 +1,4 @@
-"""BabyAI's five published tasks, and what can be asked for beside what was published."""
+"""BabyAI's five published tasks."""
 
 import hashlib
 import json
@@ -6,15 +6,13 @@ import random
 
 import gymnasium as gym
 import pytest
-from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 
 from gym_text import UsageError
-from gym_text.babyai.describe import Reach, View, describe_effect
 from gym_text_policies.policy import text_spec
 
 ID = "BabyAIText-v0"
 LIMITS = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick_up_seq_go_to": 128}
-TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
+TURN_LEFT, _, FORWARD, *_, TOGGLE = range(6)
 DIGESTS = {
     ("goto", 0): "2927a127ba698a5c",
     ("pickup", 0): "cd463bdc9a4b972a",
@@ -28,7 +26,6 @@ DIGESTS = {
     ("pick_up_seq_go_to", 3): "87b07e7f46844af0",
 }
 """Of missions and texts of 50 seeds, turning left four times; taken from the published generator, run beside ours."""
-BALL, KEY, LOCKED = Ball("red"), Key("blue"), Door("blue", is_locked=True)
 
 
 @pytest.fixture(params=LIMITS)
@@ -77,94 +74,12 @@ def test_rewards_limits_and_progression_are_the_published_ones(task, make, follo
         ),
         ({"task": "goto", "num_dists": 17}, "num_dists: expected an integer from 0 to 16; got 17"),
         ({"num_dists": 3}, "num_dists: expected 0, as each level has its own number; got 3. Pass a task"),
-        ({"feedback": 1}, "feedback: expected True or False; got 1"),
     ],
     ids=str,
 )
 def test_arguments_that_cannot_be_meant_are_refused(arguments, message):
     with pytest.raises(UsageError, match=message):
         gym.make(ID, **arguments)
-
-
-# ---------------------------------------------------------------- better, when asked
-
-
-def state(game):
-    """Return all that an action can change."""
-    carried = game.carrying and (game.carrying.type, game.carrying.color)
-    return (tuple(game.agent_pos), game.agent_dir, carried, game.grid.encode().tobytes())
-
-
-def wander(env, seeds, steps):
-    """Play at random, mostly what changes something; yield each step with whether it changed anything."""
-    game = env.unwrapped._game
-    for seed in seeds:
-        rng, (obs, _) = random.Random(seed), env.reset(seed=seed)
-        for _ in range(steps):
-            names = text_spec(env).names(obs) if rng.random() < 0.7 else [action.name for action in text_spec(env).actions]
-            name, before, carried = rng.choice(names), state(game), game.carrying
-            earlier = obs
-            obs, _, terminated, truncated, _ = env.step(text_spec(env).encode(name, obs))
-            yield earlier, name, carried, obs, state(game) != before
-            if terminated or truncated:
-                break
-
-
-@pytest.mark.parametrize("level", ["BossLevel", "KeyInBox"])
-def test_feedback_and_valid_actions_are_true(level, make):
-    env = make(ID, level=f"BabyAI-{level}-v0", expert="off", feedback=True, valid_actions=True)
-    said, plain = set(), make(ID, level=f"BabyAI-{level}-v0", expert="off")
-    for earlier, name, carried, obs, changed in wander(env, range(8), 150):
-        assert obs in env.observation_space
-        assert (name in earlier["valid_actions"]) == changed
-        first = obs["text"].split("\n")[0]
-        nothing = any(words in first for words in ("nothing was", "cannot be", "bumped", "which you do not carry"))
-        assert nothing != changed, first
-        if first.startswith("You picked up"):
-            assert f"You carry a {first.removeprefix('You picked up the ')}" in obs["text"].split("\n")[1]
-        if first.startswith("You dropped"):
-            assert first == f"You dropped the {carried.color} {carried.type}"
-        said.add(" ".join(first.split()[:2]))
-    assert {"You turned", "You took", "You bumped"} <= said
-    assert "feedback" not in str(plain.observation_space) and "valid_actions" not in plain.observation_space.spaces
-
-
-@pytest.mark.parametrize(
-    ("action", "before", "after", "line"),
-    [
-        ("turn left", (None, None), (None, None), "You turned left"),
-        ("go forward", (None, None), (Wall(), None), "You took one step forward"),
-        ("go forward", (Door("red", is_open=True), None), (None, None), "You took one step forward"),
-        ("go forward", (Wall(), None), (Wall(), None), "You bumped into a wall"),
-        ("go forward", (Door("red"), None), (Door("red"), None), "You bumped into the closed red door"),
-        ("go forward", (BALL, None), (BALL, None), "You bumped into the red ball"),
-        ("pick up", (BALL, None), (None, BALL), "You picked up the red ball"),
-        ("pick up", (None, None), (None, None), "The cell in front is empty: nothing was picked up"),
-        ("pick up", (BALL, KEY), (BALL, KEY), "You already carry the blue key: nothing was picked up"),
-        ("pick up", (Wall(), KEY), (Wall(), KEY), "A wall cannot be picked up"),
-        ("pick up", (Door("grey"), None), (Door("grey"), None), "The closed grey door cannot be picked up"),
-        ("drop", (None, BALL), (BALL, None), "You dropped the red ball"),
-        ("drop", (None, None), (None, None), "You carry nothing: nothing was dropped"),
-        ("drop", (BALL, KEY), (BALL, KEY), "The cell in front is occupied: nothing was dropped"),
-        ("toggle", (None, None), (None, None), "The cell in front is empty: nothing was toggled"),
-        ("toggle", (BALL, None), (BALL, None), "The red ball cannot be toggled"),
-        ("toggle", (Wall(), None), (Wall(), None), "A wall cannot be toggled"),
-        ("toggle", (Door("red"), None), (Door("red", is_open=True), None), "You opened the closed red door"),
-        ("toggle", (Door("red", is_open=True), None), (Door("red"), None), "You closed the open red door"),
-        ("toggle", (LOCKED, KEY), (Door("blue", is_open=True), KEY), "You opened the locked blue door"),
-        ("toggle", (LOCKED, BALL), (LOCKED, BALL), "The locked blue door takes a blue key, which you do not carry"),
-        ("toggle", (Box("red"), None), (None, None), "You opened the red box: it was empty and is gone"),
-        ("toggle", (Box("red"), None), (KEY, None), "You opened the red box: a blue key was in it"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_feedback_in_every_case(action, before, after, line):
-    def situation(front, carrying):
-        things = [None] * 49
-        things[26] = front
-        return Reach.of(View(things, []), carrying)
-
-    assert describe_effect(action, situation(*before), situation(*after)) == line
 
 
 # ---------------------------------------------------------------- the expert

@@ -28,8 +28,6 @@ MORE = [
 
 @pytest.mark.parametrize(("env_id", "arguments"), [*((name, {}) for name in ENV_IDS), *MORE])
 def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, arguments, make):
-    if env_id == "BabyAIText-v0":
-        arguments = arguments | {"feedback": True, "valid_actions": True}
     arguments = {"expert": "off"} | arguments  # plans would take most of the time
     check_forks(make(env_id, **arguments), make(env_id, **arguments), *FEWER.get(env_id, (60, 4)))
 
