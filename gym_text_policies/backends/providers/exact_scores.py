@@ -101,14 +101,14 @@ class ExactScores:
             stop = "" if self._end == self._tokenizer.eos_token_id else str(self._tokenizer.decode([self._end]))
         generated = self._server.generate(asked.prompt, request, stop)
         with self._lock:
-            said = self._answer(asked.answer_start, generated, words=request.schema is None)
+            text, said = self._answer(asked.answer_start, generated, words=request.schema is None)
         return asked.said(
-            text=said.text,
+            text=text,
             finish=said.finish,
             tokens_in=0,
             tokens_cached=asked.cached(said.computed),
             tokens_out=len(said.tokens),
-            tokens=asked.tokens({said.text: (said.tokens, said.log_probs)}) if request.tokens else None,
+            tokens=asked.tokens({text: (said.tokens, said.log_probs)}) if request.tokens else None,
         )
 
     def _with_thought(self, request: Request, choices: Sequence[str] = ()) -> _TokenRequest:
@@ -175,19 +175,17 @@ class ExactScores:
         size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
         return watch.thought(tokens[:size])
 
-    def _answer(self, answer_start: AnswerStart, generated: Generated, *, words: bool) -> Generated:
-        """Return a generated answer up to its end of turn, without thoughts; with a JSON schema none can stand in it."""
+    def _answer(self, answer_start: AnswerStart, generated: Generated, *, words: bool) -> tuple[str, Generated]:
+        """Return the text of a generated answer without thoughts (with a JSON schema it has none), and its tokens up to its end."""
         ends = [index for index, token in enumerate(generated.tokens, 1) if token in self._stops]
         ended = ends[0] if ends else len(generated.tokens) if generated.finish == "stop" else 0
-        tokens = list(generated.tokens[: ended or None])
-        finish, text, closed = "stop" if ended else generated.finish, generated.text, True
+        tokens, finish = list(generated.tokens[: ended or None]), "stop" if ended else generated.finish
         said = tokens[:-1] if ended else tokens
-        if answer_start.thought_close or self._end != self._tokenizer.eos_token_id or len(tokens) < len(generated.tokens):
-            text = str(self._tokenizer.decode(said, skip_special_tokens=True))
+        text = str(self._tokenizer.decode(said, skip_special_tokens=True))
         if words and answer_start.thought_close:
             text, closed = self._markers(answer_start).answer(said, text)
-        log_probs = generated.log_probs[: len(tokens)]
-        return replace(generated, text=text, tokens=tokens, log_probs=log_probs, finish=finish if closed else "length")
+            finish = finish if closed else "length"
+        return text, replace(generated, tokens=tokens, log_probs=generated.log_probs[: len(tokens)], finish=finish)
 
     def _markers(self, answer_start: AnswerStart) -> ThoughtMarkers:
         return ThoughtMarkers(self._tokenizer, answer_start, stops(self._tokenizer, answer_start=answer_start))

@@ -95,7 +95,7 @@ class LlamaCpp(TokenServer):
                 raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
             log_probs = [math.log(row["prob"]) if request.temperature else float(row["logprob"]) for row in rows]
         computed, finish = count(answer["timings"]["prompt_n"]), finish_of(answer.get("stop_type"))
-        return Generated(answer["content"], tokens, log_probs, computed, finish)
+        return Generated(tokens, log_probs, computed, finish)
 
     def _log_probs(self, tokens: list[int], wanted: Sequence[int]) -> tuple[dict[int, float], int]:
         """Return the log-probability of each wanted token behind some tokens, and how many tokens the server computed."""

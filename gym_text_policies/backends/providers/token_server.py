@@ -30,12 +30,10 @@ _CHECKED: tuple[Message, ...] = ({"role": "user", "content": "You see a red ball
 
 @dataclass(frozen=True)
 class Generated:
-    """A text that a server has generated behind a prompt."""
+    """The tokens that a server has generated behind a prompt."""
 
-    text: str = ""
-    """The text, without special tokens."""
     tokens: Sequence[int] = ()
-    """The text's tokens, the end of turn included if the model ended the text."""
+    """The end of turn included, if the model ended its text."""
     log_probs: Sequence[float] = ()
     """The log-probability of each token, in nats: in the distribution that the token was drawn from, or at temperature 1 if nothing
     was drawn. Empty unless they were asked for."""
@@ -45,10 +43,10 @@ class Generated:
     """How the text ended, as a value of `Answer.finish`."""
 
     def then(self, more: Generated) -> Generated:
-        """Return this text with more behind it."""
+        """Return these tokens with more behind them."""
         computed = None if self.computed is None or more.computed is None else self.computed + more.computed
         tokens, log_probs = [*self.tokens, *more.tokens], [*self.log_probs, *more.log_probs]
-        return Generated(self.text + more.text, tokens, log_probs, computed, more.finish)
+        return Generated(tokens, log_probs, computed, more.finish)
 
 
 class TokenServer(ABC):
@@ -153,6 +151,8 @@ def load_tokenizer(name: str, why: str, template: str | None = None) -> Any:
     file = Path(name)
     try:
         if file.suffix == ".gguf":
+            if not file.is_file():
+                raise OSError("There is no such file on this machine.")
             import_extra("gguf", "local")
             tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
         else:

@@ -105,4 +105,4 @@ class VLLM(TokenServer):
         log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]] if request.tokens else []
         if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or (request.tokens and len(tokens) != len(log_probs)):
             raise CallError("expected the tokens that were sent, and a log-probability for each that was drawn; got others")
-        return Generated(choice["text"], tokens, log_probs, None, finish_of(choice.get("finish_reason")))
+        return Generated(tokens, log_probs, None, finish_of(choice.get("finish_reason")))
