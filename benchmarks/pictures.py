@@ -30,7 +30,7 @@ from gym_text_policies.environments import make_environment, playable_ids
 from gym_text_policies.policies.lookahead import LookAhead
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.report import write_report
-from gym_text_policies.report.curves import Curve, labels
+from gym_text_policies.report.curves import Curve
 from gym_text_policies.report.curves import lines as lines_of
 from gym_text_policies.report.films import write_gif
 from gym_text_policies.report.statistics import wilson_interval
@@ -232,7 +232,7 @@ def _by_rewards(path: Path, names: Sequence[str]) -> None:
                 Curve(run, name, over, tuple((line[over], line[name]) for line in lines if name in line), run.partition("-")[0])
                 for run, lines in runs.items()
             ]
-            for line, colour in zip(lines_of(found, labels(found)), (BLUE, ORANGE), strict=False):
+            for line, colour in zip(lines_of(found), (BLUE, ORANGE), strict=False):
                 xs, ys = zip(*line.points, strict=True)
                 axis.plot(xs, ys, color=colour, linewidth=1.8, label=line.label.replace("grpo", "GRPO").replace("ppo-0", "PPO"))
                 if line.band:

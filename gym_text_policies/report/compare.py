@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +35,6 @@ from gym_text_policies.report.statistics import (
 )
 from gym_text_policies.report.table import aligned, interval, number
 
-_WIDTH = 120
 _MOST_PAIRED = 12
 """Most policies of an environment that a report compares in pairs: the best ones."""
 _FIGURES: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -94,13 +92,8 @@ class Comparison:
     """How each policy but the first differs from the first: success, return, steps, and steps of the levels that both win."""
 
     def to_text(self) -> str:
-        """Return two tables, at most 120 characters wide: the figures of the policies, and their differences."""
-        titles = [
-            part
-            for i, title in enumerate(self._titles())
-            for part in textwrap.wrap(title, _WIDTH, subsequent_indent="   " * (i > 0))
-        ]
-        return "\n\n".join(["\n".join(titles), *map(aligned, self._tables())])
+        """Return two tables: the figures of the policies, and their differences."""
+        return "\n\n".join(["\n".join(self._titles()), *map(aligned, self._tables())])
 
     def _repr_html_(self) -> str:
         """Return the two tables for a notebook."""

@@ -5,10 +5,10 @@ Runs whose settings differ only in their seeds are one line, the mean, in a band
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,38 +123,21 @@ class Line:
     """Lowest and highest value of the runs: (x, low, high); empty for one run."""
 
 
-def lines(curves: Sequence[Curve], names: Mapping[str, str]) -> list[Line]:
-    """Return the lines of one figure. Runs that differ only in their seeds are one line.
-
-    Args:
-        curves: The curves of the figure.
-        names: The `labels` of all runs, also of those that do not have this figure.
-    """
+def lines(curves: Sequence[Curve]) -> list[Line]:
+    """Return the lines of one figure. Runs that differ only in their seeds are one line."""
     groups: dict[str, list[Curve]] = {}
     for curve in curves:
         groups.setdefault(curve.group, []).append(curve)
-    return [_line(names[group[0].run], group) for group in groups.values()]
+    return [_line(group) for group in groups.values()]
 
 
-def labels(curves: Iterable[Curve]) -> dict[str, str]:
-    """Return for each run the label of its line."""
-    runs: dict[str, dict[str, None]] = {}
-    for curve in curves:
-        runs.setdefault(curve.group, {})[curve.run] = None
-    return {run: _label(list(group)) for group in runs.values() for run in group}
-
-
-def _label(runs: Sequence[str]) -> str:
-    if len(runs) == 1:
-        return runs[0]
-    common = "".join(letters[0] for letters in itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*runs, strict=False)))
-    return f"{common.rstrip('-_. ') or runs[0]}, {len(runs)} runs"
-
-
-def _line(label: str, curves: Sequence[Curve]) -> Line:
+def _line(curves: Sequence[Curve]) -> Line:
     """Return runs as one line over the part of the x axis that all runs have. Values between two points are interpolated."""
+    first = curves[0].run
     if len(curves) == 1:
-        return Line(label, curves[0].points)
+        return Line(first, curves[0].points)
+    common = os.path.commonprefix([curve.run for curve in curves]).rstrip("-_. ")  # noqa: RUF071  by characters, not folders
+    label = f"{common or first}, {len(curves)} runs"
     low, high = max(curve.points[0][0] for curve in curves), min(curve.points[-1][0] for curve in curves)
     xs = sorted({x for curve in curves for x, _ in curve.points if low <= x <= high}) or [low]
     columns = [np.array(curve.points).T for curve in curves]

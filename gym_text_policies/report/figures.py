@@ -17,11 +17,6 @@ from gym_text_policies.policies.labels import player_within, thinking
 from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.report.statistics import by_level, mean, return_interval, wilson_interval
 
-_MEASURES = (
-    *("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost"),
-    *("model_calls", "simulator_steps"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -92,11 +87,14 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
     summaries = [episode if isinstance(episode, Summary) else Summary.of(episode) for episode in episodes]
     played = [summary for summary in summaries if summary.error is None]
     outcomes = Counter(summary.outcome for summary in summaries)
-    columns = {name: [float(getattr(summary, name)) for summary in played] for name in _MEASURES}
+
+    def of(name: str) -> list[float]:
+        return [float(getattr(summary, name)) for summary in played]
+
     returns = list(by_level(played, lambda summary: summary.total_reward).values())
     tells_success = any(summary.tells_success for summary in played)
     wins = list(by_level(played, lambda summary: summary.won).values()) if tells_success else []
-    steps = sum(columns["length"])
+    steps = sum(of("length"))
     return {
         "environment": environment,
         "policy": policy,
@@ -108,18 +106,18 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "success": sum(wins) / len(wins) if wins else None,
         "success_interval": wilson_interval(sum(wins), len(wins)),
         **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
-        "invalid": sum(columns["invalid"]) / steps if steps else None,
+        "invalid": sum(of("invalid")) / steps if steps else None,
         "invalid_reasons": _reasons(played),
-        "length": mean(columns["length"]),
-        "tokens_in": mean(columns["tokens_in"]),
-        "tokens_out": mean(columns["tokens_out"]),
-        "tokens_reasoning": mean(columns["tokens_reasoning"]),
-        "thoughts_cut": sum(columns["thoughts_cut"]) / steps if steps else None,
+        "length": mean(of("length")),
+        "tokens_in": mean(of("tokens_in")),
+        "tokens_out": mean(of("tokens_out")),
+        "tokens_reasoning": mean(of("tokens_reasoning")),
+        "thoughts_cut": sum(of("thoughts_cut")) / steps if steps else None,
         "looks_ahead": any(summary.looks_ahead for summary in summaries),
-        "model_calls": mean(columns["model_calls"]),
-        "simulator_steps": mean(columns["simulator_steps"]),
-        "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
-        "cost": mean(columns["cost"]),
+        "model_calls": mean(of("model_calls")),
+        "simulator_steps": mean(of("simulator_steps")),
+        "seconds_per_decision": sum(of("seconds")) / steps if steps else None,
+        "cost": mean(of("cost")),
         "total_cost": sum(summary.cost for summary in summaries),
     }
 

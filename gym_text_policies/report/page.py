@@ -15,7 +15,6 @@ import jinja2
 from markupsafe import Markup
 
 from gym_text_policies.report.compare import pairs_of
-from gym_text_policies.report.curves import labels
 from gym_text_policies.report.plots import bars, learning_curves
 from gym_text_policies.report.runs import Runs, Variant
 from gym_text_policies.report.statistics import FEW
@@ -30,7 +29,6 @@ _GIF_BUDGET = 9_000_000
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     """Return the page. The template escapes the texts of a run in HTML, and `script_json` escapes them in JSON."""
     script = (_HERE / "viewer.js").read_text("utf-8")  # a file of this package is safe as Markup
-    names = labels(runs.curves)
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
     notes += [*more_notes([variant.row for variant in runs.variants]), *without_pictures(shown)]
@@ -48,7 +46,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         summary=f"{', '.join(_count(*count) for count in counts)}. Made {datetime.now(UTC):%Y-%m-%d %H:%M UTC}.",
         environments=[_environment(name, variants, gifs) for name, variants in runs.environments.items()],
         curves=learning_curves(runs.curves) if runs.curves else None,
-        several_seeds=len({*names.values()}) < len(names),
+        several_seeds=len({curve.group for curve in runs.curves}) < len({curve.run for curve in runs.curves}),
         few=FEW,
         number=number,
         interval=interval,

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy import stats
 
-from gym_text_policies.report.curves import Curve, labels, lines
+from gym_text_policies.report.curves import Curve, lines
 from gym_text_policies.report.runs import Variant, shortened
 from gym_text_policies.report.statistics import by_level, mean
 
@@ -82,8 +82,7 @@ def _draw_bars(axes: Axes, means: Mapping[int, tuple[float, float | None]], form
 @matplotlib.rc_context(_STYLE)
 def learning_curves(curves: Sequence[Curve]) -> str:
     """Return one plot for each figure, with the `lines` of its runs, in a picture as a data URI."""
-    names = labels(curves)
-    colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(names.values()))}
+    colours: dict[str, str] = {}
     plotted: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
         plotted.setdefault((curve.name, curve.over), []).append(curve)
@@ -91,11 +90,12 @@ def learning_curves(curves: Sequence[Curve]) -> str:
     figure = Figure(figsize=(12, 2.6 * rows + 0.4), layout="constrained")
     for place, ((name, over), group) in enumerate(plotted.items()):
         axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=name, xlabel=over)
-        for line in lines(group, names):
-            axes.plot(*zip(*line.points, strict=True), color=colours[line.label])
+        for line in lines(group):
+            colour = colours.setdefault(line.label, f"C{len(colours)}")
+            axes.plot(*zip(*line.points, strict=True), color=colour)
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
-                axes.fill_between(xs, low, high, color=colours[line.label], alpha=0.15, linewidth=0)
+                axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
     figure.legend(
         handles=[Line2D([], [], color=colour, label=label) for label, colour in colours.items()],
         loc="outside upper left",

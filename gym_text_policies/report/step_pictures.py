@@ -47,8 +47,6 @@ class Pictures:
     """For each observation the index of its picture, or None if the picture before it stays."""
     gold_actions: tuple[str | None, ...] = ()
     """For each step the expert's action, or None if it is unknown."""
-    differing: tuple[int, ...] = ()
-    """Numbers of the steps before which the model saw another picture, by its digest in the record."""
     missing: str = ""
     """Why there are no pictures."""
 
@@ -62,7 +60,7 @@ def draw_pictures(episode: Episode) -> Pictures:
     """Play an episode again and draw it. Its record names the environment; see `make_stored_environment`.
 
     Returns:
-        The pictures. There are none if the environment cannot be made, or if its observations differ from the record's.
+        The pictures. There are none if the environment cannot be made, or if what it shows differs from the record.
     """
     try:
         return _draw(episode)
@@ -75,7 +73,6 @@ def _draw(episode: Episode) -> Pictures:
     pictures: dict[str, int] = {}  # picture -> its index
     shown: list[int | None] = []
     gold: list[str | None] = []
-    differing: list[int] = []
     stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
     for state in replay(episode, functools.partial(_make, episode)):
         number = state.number
@@ -84,13 +81,14 @@ def _draw(episode: Episode) -> Pictures:
             shown.append(None)
         else:
             frame = state.picture()
-            differing += [number] * bool(seen and seen != picture_digest(frame))
+            if seen and seen != picture_digest(frame):
+                raise ValueError("expected the pictures that the model saw; the game draws others when it is played again")
             shown.append(pictures.setdefault(_encode(frame), len(pictures)))
         if number < episode.length:
             step = episode.steps[number]
             _check(state.obs, step.observation)
             gold.append(step.gold_action or state.info.get("gold_action"))
-    return Pictures(tuple(pictures), tuple(shown), tuple(gold), tuple(differing))
+    return Pictures(tuple(pictures), tuple(shown), tuple(gold))
 
 
 def _make(episode: Episode) -> gym.Env[Any, Any]:

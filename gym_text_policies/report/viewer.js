@@ -71,7 +71,6 @@
     });
     const last = { ...observation, ...data.last_observation };
     episode = { steps, last, error: data.error, pictures: data.pictures, shown: data.shown, gold: data.gold_actions };
-    episode.differing = data.differing;
     slider.max = steps.length;
     show(0);
   }
@@ -145,9 +144,7 @@
       if (decision.completion) rows.push(["answer", decision.completion]);
       if (!thought && decision.reasoning && decision.reasoning !== decision.completion) rows.push(["reasoning", decision.reasoning]);
       if (decision.picture) {
-        const drawn = episode.shown.length > position;
-        const same = drawn && !episode.differing.includes(position);
-        rows.push(["picture", same ? "the model saw this picture" : drawn ? "the model saw another picture than this one" : "the model saw one"]);
+        rows.push(["picture", episode.shown.length > position ? "the model saw this picture" : "the model saw one"]);
       }
       if (decision.visits) {
         const costs = `${decision.model_calls || 0} model calls, ${decision.simulator_steps || 0} steps in copies of the game`;

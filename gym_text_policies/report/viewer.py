@@ -78,7 +78,7 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True) ->
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)
         rank = order.setdefault(id(variant), len(order))
-        data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions", "differing")})
+        data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions")})
         entry = {"environment": variant.environment, "policy": variant.policy, "seed": str(summary.seed)}
         entry |= {"outcome": summary.outcome, "return": summary.total_reward}
         shown.append((rank, summary.seed, Shown(entry, data, drawn.missing)))

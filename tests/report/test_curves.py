@@ -7,8 +7,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies.report import write_report
-from gym_text_policies.report.curves import labels, read_curves
 from gym_text_policies.report.curves import lines as lines_of
+from gym_text_policies.report.curves import read_curves
 from gym_text_policies.report.plots import learning_curves
 
 
@@ -46,7 +46,7 @@ def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
         (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     curves = list(read_curves(tmp_path))
     assert {(curve.name, curve.over) for curve in curves} == {("dev_success", "episodes"), ("entropy", "episodes")}
-    line, alone = lines_of([curve for curve in curves if curve.name == "dev_success"], labels(curves))
+    line, alone = lines_of([curve for curve in curves if curve.name == "dev_success"])
     assert (line.label, alone.label, alone.band) == ("grpo, 2 runs", "other", ())
     assert [x for x, _ in line.points] == [8, 16, 24] and [y for _, y in line.points] == pytest.approx([0.3, 0.5, 0.8])
     assert [value for _, *values in line.band for value in values] == pytest.approx([0.2, 0.4, 0.4, 0.6, 0.6, 1.0])
