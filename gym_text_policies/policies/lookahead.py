@@ -16,7 +16,7 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
 from gym_text_policies.backends.base import spent
-from gym_text_policies.policies.tree_search import OF_PUCT, Method, Node, Simulator, best_of_n, mixed_prior, puct, worth_of
+from gym_text_policies.policies.tree_search import OF_PUCT, Method, Node, Simulator, mixed_prior, search_from, worth_of
 from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions, tempered
 from gym_text_policies.records import Decision, Turn
 
@@ -183,10 +183,8 @@ class _RunningSearch:
         self._simulator = Simulator(spec, root)
         self._answers: list[Decision] = []
         (self.rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
-        if settings.method == "best_of_n":
-            self._states = best_of_n(root, self._simulator, simulations=settings.simulations, rng=self.rng)
-        else:
-            self._states = puct(root, self._simulator, simulations=settings.simulations, exploration=settings.exploration)
+        n, exploration = settings.simulations, settings.exploration
+        self._states = search_from(root, self._simulator, settings.method, simulations=n, exploration=exploration, rng=self.rng)
         self.node: Node | None = next(self._states, None)
         """The state in which the player has to be asked now; None after the search."""
 

@@ -127,12 +127,7 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
 
 
 def objects_in(answer: str, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Return the JSON objects in an answer, in their order.
-
-    Args:
-        answer: The model's words.
-        whole: Whether an object that is not complete means that there is none.
-    """
+    """Return the JSON objects in an answer, in their order; with `whole`, none if one of them is not complete."""
     decoder, objects, start = json.JSONDecoder(), [], answer.find("{")
     patience = 4 * len(answer) + 10_000  # most characters to read in vain, as each brace could begin an object without an end
     while start >= 0 and patience > 0:
@@ -166,11 +161,7 @@ class _Token(NamedTuple):
 
 
 class _Names:
-    """An index of the names of valid actions, to find them in an answer.
-
-    Args:
-        names: The names.
-    """
+    """An index of the names of valid actions, to find them in an answer."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = frozenset(names)
@@ -250,13 +241,7 @@ def _words(text: str) -> str:
 
 
 def _parted(text: str, edge: int, step: int) -> bool:
-    """Return whether a name that begins or ends at `edge` stands by itself, and is not a part of another word or number.
-
-    Args:
-        text: The answer.
-        edge: Index of the name's first or last character.
-        step: -1 to look at the character before the name, 1 for the one after it.
-    """
+    """Return whether a name that begins (`step` -1) or ends (1) at `edge` stands by itself, and is no part of a word or number."""
     beside = edge + step
     if not 0 <= beside < len(text):
         return True

@@ -24,14 +24,7 @@ _ABOVE_0 = ("prior_temperature", "top_p")
 
 
 def check_settings(config: Any) -> None:
-    """Raise an error if a setting is wrong by itself, whatever the others are. None means that it was not given.
-
-    Args:
-        config: A `PolicyConfig`.
-
-    Raises:
-        UsageError: The message names the setting, what was expected and what was given.
-    """
+    """Raise `UsageError` if a setting of a `PolicyConfig` is wrong by itself, whatever the others are."""
     if not config.model or not isinstance(config.model, str):
         raise UsageError(f"model: expected a model's name; got {config.model!r}.")
     given = {name: value for name, value in vars(config).items() if value is not None}

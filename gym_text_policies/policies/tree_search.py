@@ -49,6 +49,8 @@ UNFINISHED = 0.9
 
 StatesToAsk = Generator["Node", Decision, None]
 """A running search. It yields a state in which it has to know what the player would do, and is sent the player's decision."""
+Simulation = Generator["Node", Decision, tuple[list["Node"], list[str]]]
+"""One simulation of it. It returns the states that it came through, the present one first, and the actions between them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -121,13 +123,8 @@ class Node:
 def worth_of(score: float, *, over: bool, failure: bool) -> float:
     """Return what a state is worth by the game's score alone.
 
-    A score counts in full where the episode has ended. Nine tenths of a score above 0 count while it goes on. Where the task can no
-    longer be done, a score above 0 counts nothing: most games leave a loser the points that he had.
-
-    Args:
-        score: The game's score.
-        over: Whether the game has ended the episode.
-        failure: Whether the task can no longer be done.
+    A score counts in full where the game has ended the episode. Nine tenths of a score above 0 count while it goes on. Where the
+    task can no longer be done, a score above 0 counts nothing: most games leave a loser the points that he had.
     """
     if failure:
         return min(score, 0.0)
@@ -190,14 +187,6 @@ class Simulator:
         return node.children[name]
 
 
-def _end_simulation(nodes: Sequence[Node], path: Sequence[str]) -> None:
-    """Count a simulation in the states that it came through, the present one first. Actions that have won are a plan."""
-    for node in nodes:
-        node.visit(nodes[-1].worth)
-    if nodes[-1].won:
-        nodes[0].plan = tuple(path)
-
-
 def mixed_prior(
     probabilities: Mapping[str, float] | None, names: Sequence[str], temperature: float, uniform_share: float
 ) -> dict[str, float]:
@@ -216,29 +205,44 @@ def mixed_prior(
     return {name: (1 - uniform_share) * weight + even for name, weight in zip(names, weights.tolist(), strict=True)}
 
 
-def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: float) -> StatesToAsk:
-    """Search from a state: the visits and values of its children are the result.
+def search_from(
+    root: Node, simulator: Simulator, method: Method, *, simulations: int, exploration: float, rng: np.random.Generator
+) -> StatesToAsk:
+    """Search from the present state. The visits and values of its children are the result; of best of n, the most that a draw gave.
 
     Args:
         root: The present state.
         simulator: Plays copies of the game.
+        method: How to search.
         simulations: Most simulations, and most states in which the player is asked.
-        exploration: How much the prior counts beside the values.
+        exploration: How much the prior counts in PUCT beside the values.
+        rng: Draws the actions of best of n.
     """
     yield from simulator.ask(root)
     for _ in range(simulations):
-        path: list[str] = []
-        nodes = [root]
-        while (node := nodes[-1]).visits and node.names:
-            yield from simulator.ask(node)
-            path.append(best_action(node, exploration))
-            if path[-1] not in node.children:
-                with simulator.at(path[:-1]) as (env, _):
-                    simulator.play(env, node, path[-1])
-            nodes.append(node.children[path[-1]])
-        _end_simulation(nodes, path)
-        if nodes[-1].won or len(simulator.asked) >= simulations:
+        if method == "puct":
+            nodes, path = yield from _down_the_tree(root, simulator, exploration)
+        else:
+            nodes, path = yield from _drawn_episode(root, simulator, simulations, rng)
+        for node in nodes:
+            node.visit(nodes[-1].worth)
+        if nodes[-1].won:
+            root.plan = tuple(path)
+        if root.plan or len(simulator.asked) >= simulations:
             return
+
+
+def _down_the_tree(root: Node, simulator: Simulator, exploration: float) -> Simulation:
+    path: list[str] = []
+    nodes = [root]
+    while (node := nodes[-1]).visits and node.names:
+        yield from simulator.ask(node)
+        path.append(best_action(node, exploration))
+        if path[-1] not in node.children:
+            with simulator.at(path[:-1]) as (env, _):
+                simulator.play(env, node, path[-1])
+        nodes.append(node.children[path[-1]])
+    return nodes, path
 
 
 def best_action(node: Node, exploration: float) -> str:
@@ -257,28 +261,14 @@ def best_action(node: Node, exploration: float) -> str:
     return max(node.names, key=bound)
 
 
-def best_of_n(root: Node, simulator: Simulator, *, simulations: int, rng: np.random.Generator) -> StatesToAsk:
-    """Search from a state: the most that any draw through each of its children was worth is the result.
-
-    In a state that two draws reach by the same actions the player is asked once. The last draw ends where the player may not be
-    asked again.
-
-    Args:
-        root: The present state.
-        simulator: Plays copies of the game.
-        simulations: Most draws, and most states in which the player is asked.
-        rng: Draws the actions.
-    """
-    yield from simulator.ask(root)
-    for _ in range(simulations):
-        path: list[str] = []
-        nodes = [root]
-        with simulator.at(path) as (env, node):
-            while node.names and (node in simulator.asked or len(simulator.asked) < simulations):
-                yield from simulator.ask(node)
-                path.append(node.names[rng.choice(len(node.names), p=[node.prior[name] for name in node.names])])
-                node = simulator.play(env, node, path[-1])
-                nodes.append(node)
-        _end_simulation(nodes, path)
-        if node.won or len(simulator.asked) >= simulations:
-            return
+def _drawn_episode(root: Node, simulator: Simulator, simulations: int, rng: np.random.Generator) -> Simulation:
+    """Draw actions until the episode ends, or where the player may not be asked again. It is asked once in each state."""
+    path: list[str] = []
+    nodes = [root]
+    with simulator.at(path) as (env, node):
+        while node.names and (node in simulator.asked or len(simulator.asked) < simulations):
+            yield from simulator.ask(node)
+            path.append(node.names[rng.choice(len(node.names), p=[node.prior[name] for name in node.names])])
+            node = simulator.play(env, node, path[-1])
+            nodes.append(node)
+    return nodes, path

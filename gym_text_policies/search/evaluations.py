@@ -152,11 +152,8 @@ class Evaluation:
     """Number of rollouts that succeeded."""
     summary: str = ""
     """A description of the rollouts in words."""
-
-    @property
-    def error(self) -> None:
-        """Always None: a rollout that fails ends the search."""
-        return None
+    error: ClassVar[None] = None
+    """None: a rollout that fails ends the search."""
 
     @property
     def key(self) -> str:

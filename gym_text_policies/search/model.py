@@ -60,12 +60,11 @@ class ModelOptimiser(Optimiser):
         start: Number of evaluations before the first proposal of this optimiser.
     """
 
-    def __init__(self, form: Form, seed: int, backend: Backend, config: SearchConfig, spec: TextSpec, *, start: int = 0) -> None:
-        super().__init__(form, seed)
+    def __init__(self, form: Form, seed: int, start: int, backend: Backend, config: SearchConfig, spec: TextSpec) -> None:
+        super().__init__(form, seed, start)
         self._backend = backend
         self._config = config
         self._spec = spec
-        self._start = start
         self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
         self._shown_parameters = form.parameters
         if config.prompt == "numeric":  # the model is shown neither names nor meanings
@@ -74,7 +73,7 @@ class ModelOptimiser(Optimiser):
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from the current prompt that have no evaluation yet. Random proposals replace unusable answers."""
-        done = (len(history) - self._start) % self._config.proposals_per_prompt
+        done = (len(history) - self.start) % self._config.proposals_per_prompt
         known = history[: len(history) - done]
         if len(known) not in self._proposals:
             self._proposals = {len(known): self._ask(known, history[len(known) :])}

@@ -29,11 +29,13 @@ class Optimiser(ABC):
     Args:
         form: The form of the policy; it has the bounds of the parameters.
         seed: Seed of all random numbers.
+        start: Number of evaluations before the first proposal of this optimiser.
     """
 
-    def __init__(self, form: Form, seed: int) -> None:
+    def __init__(self, form: Form, seed: int, start: int = 0) -> None:
         self.form = form
         self.seed = seed
+        self.start = start
 
     @abstractmethod
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
@@ -56,12 +58,9 @@ class Optimiser(ABC):
 class RandomOptimiser(Optimiser):
     """Draws each parameter uniformly within its bounds."""
 
-    ahead = 64
-    """Number of proposals of one call. They do not depend on earlier evaluations."""
-
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the next proposals."""
-        return [Proposal(self.draw("random", len(history) + i), "random") for i in range(self.ahead)]
+        """Return the next proposals, which do not depend on earlier evaluations."""
+        return [Proposal(self.draw("random", len(history) + i), "random") for i in range(64)]
 
 
 class CmaOptimiser(Optimiser):
@@ -74,17 +73,16 @@ class CmaOptimiser(Optimiser):
     Args:
         form: The form of the policy.
         seed: Seed of all random numbers.
-        sigma: First step size, as a fraction of the range of the parameters.
         start: Number of evaluations before the first proposal of this optimiser.
+        sigma: First step size, as a fraction of the range of the parameters.
     """
 
-    def __init__(self, form: Form, seed: int, *, sigma: float, start: int = 0) -> None:
-        super().__init__(form, seed)
+    def __init__(self, form: Form, seed: int, start: int = 0, *, sigma: float) -> None:
+        super().__init__(form, seed, start)
         if len(form.parameters) < 2:
             raise UsageError("optimiser 'cma': expected two parameters or more; got one. Take 'gp' or 'random'.")
         self._cma = import_extra("cma", "search")
         self._sigma = sigma
-        self._start = start
         self._strategy: Any = None
         self._asked: list[np.ndarray] = []
         self._told = start
@@ -106,7 +104,7 @@ class CmaOptimiser(Optimiser):
 
     def _begin(self, history: Sequence[Evaluation]) -> None:
         rng = generator(self.seed, "cma", self._starts)
-        at_best = bool(history) and (self._start > 0) == (self._starts % 2 == 0)
+        at_best = bool(history) and (self.start > 0) == (self._starts % 2 == 0)
         solved = [evaluation for evaluation in history if evaluation.successes]
         point = self.unit(best(solved or history).parameters) if at_best else rng.uniform(size=len(self.form.parameters))
         options = {
@@ -128,15 +126,10 @@ class GpOptimiser(Optimiser):
     The kernel is Matérn (5/2) with a length for each parameter, and noise. It is fitted by maximum likelihood after every tenth
     evaluation. The candidates for the next proposal are random points and points near the best evaluation so far. More than about a
     thousand evaluations take too long.
-
-    Args:
-        form: The form of the policy.
-        seed: Seed of all random numbers.
-        start: Number of evaluations before the first proposal of this optimiser.
     """
 
-    def __init__(self, form: Form, seed: int, *, start: int = 0) -> None:
-        super().__init__(form, seed)
+    def __init__(self, form: Form, seed: int, start: int = 0) -> None:
+        super().__init__(form, seed, start)
         import_extra("sklearn", "search")
         self._first = max(start, 10)  # fewer evaluations are too few to fit: the proposals are random
         self._kernel: Any = None

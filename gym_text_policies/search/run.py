@@ -49,12 +49,12 @@ def _optimisers(config: SearchConfig, evaluator: Evaluator, backend: Backend | N
     for name, end in zip(config.stages, [*[config.takes_over_at] * (len(config.stages) - 1), config.evaluations], strict=True):
         if name == "model":
             backend = backend or load_backend(config.model, **config.options)
-            optimisers.append((end, ModelOptimiser(form, seed, backend, config, evaluator.spec, start=start)))
+            optimisers.append((end, ModelOptimiser(form, seed, start, backend, config, evaluator.spec)))
         elif name == "cma":
             sigma = 0.05 if len(config.stages) > 1 else 0.3  # a smaller first step if it follows another optimiser
-            optimisers.append((end, CmaOptimiser(form, seed, sigma=sigma, start=start)))
+            optimisers.append((end, CmaOptimiser(form, seed, start, sigma=sigma)))
         else:
-            optimisers.append((end, GpOptimiser(form, seed, start=start) if name == "gp" else RandomOptimiser(form, seed)))
+            optimisers.append((end, GpOptimiser(form, seed, start) if name == "gp" else RandomOptimiser(form, seed)))
         start = end
     return optimisers
 

@@ -96,7 +96,7 @@ def test_structured_answers_have_a_schema_within_the_bounds():
 def test_the_buffer_keeps_the_best_and_the_latest():
     history = search(config(evaluations=12)).evaluations
     rolled = evaluator(config())
-    optimiser = ModelOptimiser(rolled.form, 0, ScriptedBackend([""]), config(buffer_size=4), rolled.spec)
+    optimiser = ModelOptimiser(rolled.form, 0, 0, ScriptedBackend([""]), config(buffer_size=4), rolled.spec)
     shown = optimiser.messages(history)[-1]["content"]
     ranked = sorted(history, key=lambda e: -e.value)
     wanted = [*ranked[:2], *[e for e in reversed(history) if e not in ranked[:2]][:2]]
