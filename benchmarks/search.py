@@ -24,7 +24,7 @@ from gym_text.folds import fold_seed
 from gym_text_policies.report.statistics import iqm
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Evaluator, best
+from gym_text_policies.search.evaluations import Evaluation, Evaluator, best, open_evaluations
 
 BUDGETS = (100, 400)
 PUBLISHED = (
@@ -128,9 +128,9 @@ def measured(config: Config, row: Row) -> list[dict[str, Any]]:
     found = []
     for seed in row.seeds(config):
         settings = row.search(config, seed)
-        if not (Path(settings.folder) / EvaluationStore.file_name).is_file():
+        if not (Path(settings.folder) / "evaluations.jsonl").is_file():
             continue
-        with EvaluationStore(settings.folder, settings.identity()) as store:  # an error where the search was another one
+        with open_evaluations(settings.folder, settings.identity()) as store:  # an error where the search was another one
             history = list(store)[: row.budget]
         if len(history) == row.budget:
             found.append({"seed": seed, **figures(config, settings, history)})

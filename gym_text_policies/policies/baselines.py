@@ -13,9 +13,6 @@ from gym_text.wrappers import GoldAction
 from gym_text_policies.policy import Policy, check_lists_actions, text_spec
 from gym_text_policies.records import Decision, Turn
 
-Controller = Callable[[dict[str, Any]], str]
-"""From an observation to the name of an action."""
-
 
 class RandomPolicy(Policy):
     """Plays any valid action, each with the same probability.
@@ -68,14 +65,8 @@ class GoldPolicy(Policy):
         return {"kind": "gold"}
 
 
-def controller_of(env: gym.Env[Any, Any]) -> Controller | None:
-    """Return the controller of an environment, its attribute ``controller``; None if it has none."""
-    controller: Controller | None = getattr(env.unwrapped, "controller", None)
-    return controller
-
-
 class ControllerPolicy(Policy):
-    """Plays by the environment's controller: a function from the observation to the name of an action. It needs no model.
+    """Plays by the environment's attribute ``controller``: a function from the observation to the name of an action.
 
     Raises:
         UsageError: If the environment has no controller.
@@ -83,7 +74,7 @@ class ControllerPolicy(Policy):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(text_spec(env))
-        controller = controller_of(env)
+        controller: Callable[[dict[str, Any]], str] | None = getattr(env.unwrapped, "controller", None)
         if controller is None:
             name = env.spec.id if env.spec else str(env)
             raise UsageError(

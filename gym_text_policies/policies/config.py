@@ -21,7 +21,6 @@ from gym_text_policies.policies.labels import beside_player, thinking
 from gym_text_policies.policies.setting_checks import check_settings
 from gym_text_policies.policies.tree_search import OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
-from gym_text_policies.settings.yaml_nodes import Node
 
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
@@ -135,10 +134,8 @@ class PolicyConfig(PromptOptions):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name not in FIELDS})
 
-    @staticmethod
-    def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
-        """Return settings of a file, which alone sends no key to a server that the key does not belong to."""
-        return without_foreign_keys(settings)
+    of_file = staticmethod(without_foreign_keys)
+    """A file alone sends no key to a server that the key does not belong to."""
 
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:

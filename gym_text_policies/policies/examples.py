@@ -31,11 +31,7 @@ class Example:
 
 
 class FewShot:
-    """The examples of a prompt: always the first demonstrations, so that the beginning of the prompt never changes.
-
-    Args:
-        count: Number of examples in a prompt.
-        demonstrations: The examples to choose from.
+    """The examples of a prompt: always the first `count` demonstrations, so that the beginning of the prompt never changes.
 
     Raises:
         UsageError: If there are no demonstrations.
@@ -81,11 +77,7 @@ class Retrieval(FewShot):
 
 
 def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
-    """Return the expert's first `count` won episodes of the train fold, or fewer if it seldom wins.
-
-    Args:
-        env: An environment made by ``gym.make``. The train fold is played with its keyword arguments.
-        count: Number of episodes.
+    """Return the expert's first `count` won episodes of the environment's train fold, or fewer if it seldom wins.
 
     Raises:
         UsageError: If the environment was not made by ``gym.make``.

@@ -111,8 +111,8 @@ class SeparateDraws(PolicyWrapper):
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Let the other policy decide."""
-        return self.player.decide([dataclasses.replace(turn, rng=self._rng(turn)) for turn in turns])
-
-    def _rng(self, turn: Turn) -> np.random.Generator:
-        number = self._numbers.setdefault(turn.episode, len(self._numbers))
-        return np.random.default_rng([*self._entropies[number], turn.step])
+        apart = []
+        for turn in turns:
+            number = self._numbers.setdefault(turn.episode, len(self._numbers))
+            apart.append(dataclasses.replace(turn, rng=np.random.default_rng([*self._entropies[number], turn.step])))
+        return self.player.decide(apart)

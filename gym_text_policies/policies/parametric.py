@@ -39,12 +39,7 @@ class Parameter:
 
 
 class Form(ABC):
-    """A family of policies: a function from observed numbers and parameters to an action.
-
-    Args:
-        parameters: Names and bounds of the parameters.
-        keys: Keys of the observation that the policy reads.
-    """
+    """A family of policies: a function from the numbers under some keys of the observation, and parameters, to an action."""
 
     kind: str
 
@@ -154,12 +149,7 @@ class _TableForm(Form):
 
 
 def form_of(env: gym.Env[Any, Any], *, bias: bool = True, bounds: tuple[float, float] = (-6.0, 6.0)) -> Form:
-    """Return the form of policy that fits an environment.
-
-    Args:
-        env: An environment with a `TextSpec`.
-        bias: Whether linear scores have a constant term.
-        bounds: Least and greatest value of linear parameters.
+    """Return the form of policy that fits an environment. For `bias` and `bounds` see `SearchConfig`.
 
     Raises:
         UsageError: If the observation contains no numbers.

@@ -196,11 +196,10 @@ class _Names:
         return matches or self._without_brackets(text, tokens)
 
     def whole(self, answer: str) -> str | None:
-        """Return the name that equals the answer, if no other name begins with the answer; else None."""
-        matches = self.matches(answer)
-        words = _words(answer)
-        names = [name for name in self._names if _words(name).startswith(words)] if words else []
-        return names[0] if len(names) == 1 and matches == {names[0]} and _words(names[0]) == words else None
+        """Return the name that equals the answer but for case, if no other name begins with the answer; else None."""
+        said = answer.strip().casefold()
+        names = [name for name in self._names if name.casefold().startswith(said)] if said else []
+        return names[0] if len(names) == 1 and names[0].casefold() == said else None
 
     def _compared(self, tokens: list[_Token]) -> list[_Token]:
         """Return the tokens without markup and articles, except those beside a sign that names have: ``[1,]`` is not ``[1]``."""
@@ -233,11 +232,6 @@ def _names(names: tuple[str, ...]) -> _Names:
 
 def _tokens(text: str) -> list[_Token]:
     return [_Token(match[0].casefold(), *match.span()) for match in _TOKEN.finditer(text.translate(_SAME))]
-
-
-def _words(text: str) -> str:
-    """Return the words and signs of a text, with single spaces between them."""
-    return " ".join(token.text for token in _tokens(text))
 
 
 def _parted(text: str, edge: int, step: int) -> bool:

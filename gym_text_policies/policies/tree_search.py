@@ -132,12 +132,7 @@ def worth_of(score: float, *, over: bool, failure: bool) -> float:
 
 
 class Simulator:
-    """Plays copies of the game from the state of a turn, and counts the steps.
-
-    Args:
-        spec: The environment's description for players.
-        root: The state to begin in; its observation has ``fork``.
-    """
+    """Plays copies of the game from the state `root`, whose observation has ``fork``, and counts the steps."""
 
     def __init__(self, spec: TextSpec, root: Node) -> None:
         self.steps = 0

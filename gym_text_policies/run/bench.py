@@ -14,7 +14,6 @@ from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK
 from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import Mode, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
@@ -136,7 +135,7 @@ def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:
     with closing(environment_maker(environment, **arguments)()) as env:
         possible = {
             "random": text_spec(env).lists_actions,
-            "controller": controller_of(env) is not None,
+            "controller": hasattr(env.unwrapped, "controller"),
             "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
         }
     return [name for name, is_possible in possible.items() if is_possible]

@@ -30,13 +30,9 @@ _AT_ONCE = 64
 
 
 class Evaluator:
-    """Rolls out policies of the form that fits an environment. A rollout does not depend on how many others are played at once.
+    """Rolls out policies of the form that fits an environment, each on the same seeds; for the arguments see `SearchConfig`.
 
-    Args:
-        environment: Name of the environment; see `parse_environment`.
-        seeds: Seeds of the episodes of each policy.
-        bias: Whether a linear policy has a constant term.
-        bounds: Least and greatest value of a linear policy's parameters.
+    A rollout does not depend on how many others are played at once.
     """
 
     def __init__(self, environment: str, seeds: Sequence[int], *, bias: bool, bounds: tuple[float, float]) -> None:
@@ -192,13 +188,9 @@ class Evaluation:
         return cls(data["index"], Proposal(**proposal), returns, lengths, data["successes"], data["summary"])
 
 
-class EvaluationStore(RecordStore[Evaluation]):
-    """The evaluations of a search, in ``FOLDER/evaluations.jsonl``. For the arguments see `RunFolder`."""
-
-    file_name: ClassVar[str] = "evaluations.jsonl"
-
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        super().__init__(RunFolder(folder, config), self.file_name, Evaluation.from_json)
+def open_evaluations(folder: str | Path, config: Mapping[str, Any] | None = None) -> RecordStore[Evaluation]:
+    """Return the store of a search, ``FOLDER/evaluations.jsonl``; see `RunFolder`."""
+    return RecordStore(RunFolder(folder, config), "evaluations.jsonl", Evaluation.from_json)
 
 
 @dataclass(frozen=True)

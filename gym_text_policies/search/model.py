@@ -52,12 +52,10 @@ class ModelOptimiser(Optimiser):
     source is "random instead".
 
     Args:
-        form: The form of the policy.
-        seed: Seed of all random numbers.
+        form, seed, start: See `Optimiser`.
         backend: The model.
         config: How the model is asked.
         spec: The task, which only the semantic prompt describes.
-        start: Number of evaluations before the first proposal of this optimiser.
     """
 
     def __init__(self, form: Form, seed: int, start: int, backend: Backend, config: SearchConfig, spec: TextSpec) -> None:
@@ -217,7 +215,7 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: st
     Args:
         answer: The model's answer.
         parameters: Names and bounds.
-        finish: How the answer ended, see `Answer.finish`. If it was cut off, its last word or number is not read.
+        finish: How the answer ended, see `Answer.finish`. If it was cut, its last word or number is not read.
 
     Raises:
         RejectedError: If there are too few or too many numbers, or one is out of bounds; or if the model refused.

@@ -71,9 +71,7 @@ class CmaOptimiser(Optimiser):
     of these counts as the best: a policy that does nothing may have a greater return, but small changes do not improve it.
 
     Args:
-        form: The form of the policy.
-        seed: Seed of all random numbers.
-        start: Number of evaluations before the first proposal of this optimiser.
+        form, seed, start: See `Optimiser`.
         sigma: First step size, as a fraction of the range of the parameters.
     """
 

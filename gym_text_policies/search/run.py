@@ -9,14 +9,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files.run_folders import write_atomically
-from gym_text_policies.search.evaluations import Evaluation, EvaluationStore, Evaluator, Found, best, summarise
+from gym_text_policies.search.evaluations import Evaluation, Evaluator, Found, best, open_evaluations, summarise
 from gym_text_policies.search.model import ModelOptimiser
 from gym_text_policies.search.optimisers import CmaOptimiser, GpOptimiser, Optimiser, RandomOptimiser
 from gym_text_policies.search.search_config import SearchConfig
+from gym_text_policies.store import RecordStore
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with this evaluation and the best so far."""
@@ -38,7 +39,7 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
     with ExitStack() as stack:
         evaluator = stack.enter_context(closing(Evaluator(config.environment, config.seeds, bias=config.bias, bounds=bounds)))
         optimisers = _optimisers(config, evaluator, backend)
-        store = stack.enter_context(EvaluationStore(config.folder, config.identity())) if config.folder else None
+        store = stack.enter_context(open_evaluations(config.folder, config.identity())) if config.folder else None
         return _loop(config, evaluator, optimisers, store, watch)
 
 
@@ -63,7 +64,7 @@ def _loop(
     config: SearchConfig,
     evaluator: Evaluator,
     optimisers: list[tuple[int, Optimiser]],
-    store: EvaluationStore | None,
+    store: RecordStore[Evaluation] | None,
     watch: Watch | None,
 ) -> Found:
     history = list(store) if store is not None else []
@@ -114,8 +115,6 @@ def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, evalu
 
 def command(config: SearchConfig) -> str:
     """Search with a progress bar, and return a summary."""
-    if not config.folder:
-        raise UsageError("folder: expected the name of a run folder; got an empty name.")
     bar: Any = None
 
     def watch(evaluation: Evaluation, top: Evaluation) -> None:

@@ -14,7 +14,6 @@ from gym_text.registration import SEARCH
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.settings.yaml_nodes import Node
 
 OPTIMISERS = ("model", "random", "cma", "gp")
 _OF_MODEL = ("model", "prompt", "proposals_per_prompt", "reasons", "buffer_size", "optimum")
@@ -77,10 +76,8 @@ class SearchConfig:
         for name in ("evaluations", "num_rollouts", "proposals_per_prompt", "buffer_size"):
             check_int(name, getattr(self, name), 1, 2**31 - 1)
 
-    @staticmethod
-    def of_file(settings: Mapping[str, Node]) -> Mapping[str, Node]:
-        """Return settings of a file, which alone sends no key to a server that the key does not belong to."""
-        return without_foreign_keys(settings)
+    of_file = staticmethod(without_foreign_keys)
+    """A file alone sends no key to a server that the key does not belong to."""
 
     @property
     def stages(self) -> list[str]:

@@ -7,7 +7,7 @@ from searches import config, evaluator, tried
 from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend
 from gym_text_policies.search import search
-from gym_text_policies.search.evaluations import EvaluationStore
+from gym_text_policies.search.evaluations import open_evaluations
 from gym_text_policies.search.model import ModelOptimiser
 
 
@@ -115,7 +115,7 @@ def test_what_a_provider_refuses_ends_the_run_and_the_next_goes_on(tmp_path):
     settings = config(optimiser="model", evaluations=2, warmup_evaluations=1, folder=str(tmp_path))
     with pytest.raises(PolicyError, match="down"):
         search(settings, backend=ScriptedBackend(answer))
-    assert len(EvaluationStore(tmp_path)) == 1
+    assert len(open_evaluations(tmp_path)) == 1
     broken = False
     assert len(search(settings, backend=ScriptedBackend(answer)).evaluations) == 2
 
