@@ -252,6 +252,9 @@ class GameFileEnv(TextWorldEnv):
     def _settings(self) -> dict[str, int | bool | str]:
         return {"rewards": "dense", "goal": "brief", "test": False}
 
+    def _level_seed(self, seed: int) -> int:
+        return 0 if self.file else super()._level_seed(seed)
+
     def level_file(self, seed: int) -> Path:
         """Return ``file``, which is the only level; without ``file``, the story file of a level of the simple game."""
         return self.file or super().level_file(seed)
