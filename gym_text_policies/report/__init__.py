@@ -18,14 +18,12 @@ In the order in which data flows, with the modules to read in that order::
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gym_text.errors import UsageError, import_extra
 
-_logger = logging.getLogger(__name__)
 __all__ = ["ReportConfig", "run", "write_report"]
 
 
@@ -72,7 +70,7 @@ def write_report(
     import_extra("matplotlib", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
     from gym_text_policies.report.figures import repeats_expert
-    from gym_text_policies.report.page import render, without_pictures
+    from gym_text_policies.report.page import render
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import choose, show
 
@@ -83,8 +81,6 @@ def write_report(
     rows = [variant.row for variant in runs.variants]
     runs = replace(runs, variants=tuple(variant for variant in runs.variants if not repeats_expert(variant.row, rows)))
     shown = show(choose(runs.variants, episodes), pictures=pictures)
-    for reason in without_pictures(shown):
-        _logger.info("%s", reason)
     page = render(runs, shown, title)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,9 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     script = (_HERE / "viewer.js").read_text("utf-8")  # a file of this package is safe as Markup
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
-    notes += [*more_notes([variant.row for variant in runs.variants]), *without_pictures(shown)]
+    notes += [*more_notes([variant.row for variant in runs.variants])]
+    reasons = Counter(episode.missing for episode in shown if episode.missing)
+    notes += [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
     episodes = sum(len(variant.episodes) for variant in runs.variants)
     counts = ((episodes, "episode"), (len(runs.variants), "row"), (len(runs.environments), "environment"))
     environment = jinja2.Environment(
@@ -60,12 +62,6 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         script=Markup(script),
         script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
     )
-
-
-def without_pictures(shown: Sequence[Shown]) -> list[str]:
-    """Return a sentence for each reason why episodes have no pictures."""
-    reasons = Counter(episode.missing for episode in shown if episode.missing)
-    return [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
 
 
 def _count(number: int, noun: str) -> str:

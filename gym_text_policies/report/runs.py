@@ -22,17 +22,17 @@ from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
 
 
-@dataclass(frozen=True)
+@dataclass
 class Variant:
     """A policy in an environment: one row of the table."""
 
-    environment: str
+    environment: str = ""
     """Name of the environment in this report."""
-    policy: str
+    policy: str = ""
     """Name of the policy; no other policy in this environment has it."""
-    episodes: tuple[Summary, ...]
+    episodes: Sequence[Summary] = ()
     """Its episodes, in the order of their seeds."""
-    stores: Mapping[str, EpisodeStore]
+    stores: dict[str, EpisodeStore] = field(default_factory=dict)
     """Key of an episode -> the store that has it."""
     gifs: tuple[Path, ...] = ()
     """GIFs of the episodes, in the order of their seeds."""
@@ -40,6 +40,10 @@ class Variant:
     """How a language model is asked."""
     game: str = ""
     """What identifies the game, also in other reports: id, keyword arguments, limit and wrappers, as JSON."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that may distinguish its row from other rows: the policy's, and the environment's under ``environment``."""
+    place: float = math.inf
+    """The place of the row in the benchmark's table."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -90,62 +94,50 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
     return Runs(tuple(_variants(with_episodes)), tuple(curves), tuple(roots))
 
 
-@dataclass
-class _Group:
-    """The episodes of one policy in one environment, while the folders are read."""
-
-    game: dict[str, Any]
-    settings: dict[str, Any]
-    """The settings that may distinguish its row from other rows: the policy's, and the environment's under ``environment``."""
-    label: str = ""
-    """The name of the row in the benchmark's table, if it has one."""
-    place: float = math.inf
-    """The place of the row in that table."""
-    episodes: dict[str, Summary] = field(default_factory=dict)
-    """Key -> episode."""
-    stores: dict[str, EpisodeStore] = field(default_factory=dict)
-    """Key of an episode -> the store that has it."""
-    gifs: tuple[Path, ...] = ()
-
-
 def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
-    by_game: dict[str, list[_Group]] = defaultdict(list)
-    for group in _read_groups(folders):
-        by_game[json.dumps(group.game, sort_keys=True)].append(group)
-    games = [groups[0].game for groups in by_game.values()]
+    by_game: dict[str, list[Variant]] = defaultdict(list)
+    for variant in _read(folders):
+        by_game[variant.game].append(variant)
+    games = [json.loads(game) for game in by_game]
     names = distinct([environment_name(game) for game in games], games)
-    for name, (game, groups) in zip(names, by_game.items(), strict=True):
-        if all(group.label for group in groups):
-            groups.sort(key=lambda group: group.place)
-        groups.sort(key=lambda group: any(summary.looks_ahead for summary in group.episodes.values()))  # they stand apart
-        policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
-        for group, policy in zip(groups, policies, strict=True):
-            episodes = tuple(sorted(group.episodes.values(), key=lambda summary: summary.seed))
-            asked = how_asked(group.settings, group.label or policy)
-            yield Variant(name, policy, episodes, group.stores, group.gifs, asked, game)
+    for name, variants in zip(names, by_game.values(), strict=True):
+        if all(variant.policy for variant in variants):
+            variants.sort(key=lambda variant: variant.place)
+        variants.sort(key=lambda variant: any(summary.looks_ahead for summary in variant.episodes))  # they stand apart
+        settings = [variant.settings for variant in variants]
+        policies = distinct([variant.policy or policy_name(variant.settings) for variant in variants], settings)
+        for variant, policy in zip(variants, policies, strict=True):
+            asked = how_asked(variant.settings, variant.policy or policy)
+            variant.environment, variant.policy, variant.asked = name, policy, asked
+            yield variant
 
 
-def _read_groups(folders: Iterable[Path]) -> list[_Group]:
-    groups: dict[str, _Group] = {}
+def _read(folders: Iterable[Path]) -> list[Variant]:
+    """Return the policies in environments; those of a benchmark's table have their names there, the others none."""
+    variants: dict[str, Variant] = {}
+    summaries: dict[str, dict[str, Summary]] = defaultdict(dict)
     for folder in folders:
         store, labelled, here = EpisodeStore(folder), labels(folder), set()
         places = {key: place for place, key in enumerate(labelled)}
         for episode in store.episodes():
             name = json.dumps([episode.environment, episode.policy], sort_keys=True)
-            if name not in groups:
+            if name not in variants:
                 known = levels_config(episode.environment)  # without what serves policies or records
                 game = {key: known.get(key) for key in ("id", "kwargs", "max_episode_steps", "wrappers")}
-                groups[name] = _Group(game, {**episode.policy, "environment": episode.environment})
-            group = groups[name]
-            group.label = labelled.get(episode.key, group.label)
-            group.place = places.get(episode.key, group.place)
-            group.episodes[episode.key] = Summary.of(episode)
-            group.stores[episode.key] = store
+                settings = {**episode.policy, "environment": episode.environment}
+                variants[name] = Variant(game=json.dumps(game, sort_keys=True), settings=settings)
+            variant = variants[name]
+            variant.policy = labelled.get(episode.key, variant.policy)
+            variant.place = places.get(episode.key, variant.place)
+            summaries[name][episode.key] = Summary.of(episode)
+            variant.stores[episode.key] = store
             here.add(name)
         gifs = _gifs(folder)
-        for name in here:  # with several groups only a GIF with an episode's key as its name tells its group
-            groups[name].gifs += tuple(gif for gif in gifs if len(here) == 1 or gif.stem in groups[name].episodes)
-    return list(groups.values())
+        for name in here:  # with several policies only a GIF with an episode's key as its name tells its policy
+            variants[name].gifs += tuple(gif for gif in gifs if len(here) == 1 or gif.stem in variants[name].stores)
+    for name, variant in variants.items():
+        variant.episodes = sorted(summaries[name].values(), key=lambda summary: summary.seed)
+    return list(variants.values())
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:

@@ -76,21 +76,18 @@ class Table(str):
 
     rows: Sequence[Mapping[str, Any]]
     """The figures of its rows; see `row`."""
-    notes: Sequence[str]
-    """What is said below it."""
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         heads, *lines = table(self.rows)
-        notes = [html.line(html.shown(note, 1000), faint=True) for note in self.notes]
+        notes = [html.line(html.shown(note, 1000), faint=True) for note in more_notes(self.rows)]
         return str(html.block(html.table(heads, lines), *notes))
 
 
-def markdown(rows: Sequence[Mapping[str, Any]], notes: Iterable[str] = ()) -> Table:
-    """Return the rows as a Markdown table whose columns are aligned. `notes` stand below it, after those of `more_notes`."""
-    notes = [*more_notes(rows), *notes]
-    shown = Table("\n".join([aligned(table(rows)), *(part for note in notes for part in ("", note))]))
-    shown.rows, shown.notes = rows, notes
+def markdown(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the rows as a Markdown table whose columns are aligned, and `more_notes` below it."""
+    shown = Table("\n\n".join([aligned(table(rows)), *more_notes(rows)]))
+    shown.rows = rows
     return shown
 
 
