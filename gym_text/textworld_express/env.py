@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 from typing import Any, ClassVar, Self
 
+from gym_text.errors import UsageError
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
+from gym_text.spaces import checked_action
 from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
@@ -164,3 +166,18 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
     def _replan(self) -> tuple[str, ...] | None:
         assert self._situation is not None
         return self._planner.plan(self._situation)
+
+    def plan_steps(self, action: Any) -> float:
+        """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
+
+        A step does not count if the expert's plan wins without this step: the expert also looks into containers on its way, and
+        closes what it has opened.
+
+        Raises:
+            UsageError: Without an episode, or if the environment was not made with ``expert="replan"``.
+            InvalidActionError: As `step`.
+        """
+        if self._situation is None:
+            raise UsageError(f"plan_steps: expected an episode, with expert='replan'; got none, with expert={self.expert!r}.")
+        command = self._command(checked_action(action, self.action_space, self.text_spec))
+        return self._planner.plan_steps(self._situation, self._rest, command)
