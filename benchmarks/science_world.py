@@ -47,8 +47,8 @@ from gym_text.science_world.engine import ScienceWorldGame, check_installed
 from gym_text.science_world.engine_classes import write_changed_classes
 from gym_text.science_world.tasks import TASKS
 from gym_text_policies import load_policy
+from gym_text_policies.backends.local.prefixes import Tree
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.run.play import EpisodeOptions
 from gym_text_policies.training.model.lora import environment_record
 

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from helpers.harness import command, options, run, table, write
 
+from gym_text_policies.backends.local.cached import padded
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
-from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row
 from gym_text_policies.training.grpo import CLIP_HIGH, CLIP_LOW, GRPOConfig, group_advantages, make_batch

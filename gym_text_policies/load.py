@@ -42,7 +42,7 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
         env: The environment to play.
         settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.
             A setting that is not given has the value with which the adapter was trained, else the value of `DEFAULTS`. All other
-            settings are options of the backend: `load_in_4bit`, `base_url`, `timeout`, `cache` …
+            settings are options of the backend: `dtype`, `base_url`, `timeout`, `cache` …
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.files.json_data import common
 from gym_text_policies.records import Message
 
 Think = bool | str | None
@@ -57,11 +58,6 @@ class AnswerStart:
     thought_close: str = ""
     """What stands between a thought and the answer."""
 
-    @property
-    def opens_thought(self) -> bool:
-        """Whether the generation prompt ends inside a thought."""
-        return self.thinks and not self.thought_open.strip()
-
     def is_closed(self, text: str) -> bool:
         """Return whether a text ends with the marker that closes a thought; space may follow."""
         return text.rstrip().endswith(self.thought_close.strip())
@@ -79,13 +75,6 @@ class AnswerStart:
         space = self.thought_close[: -len(marker)]
         there = next(size for size in range(len(space), -1, -1) if text.endswith(space[:size]))
         return self.thought_close[there:]
-
-
-def _marker(text: str) -> str:
-    """Return the marker with which a text begins, or else its first word."""
-    text = text.lstrip()
-    found = MARKER.match(text)
-    return found[0] if found else "".join(text.split(maxsplit=1)[:1])
 
 
 PLAIN = AnswerStart()
@@ -108,7 +97,6 @@ class ChatFormat:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     end_of_turn: str = ""
     _answer_starts: dict[Think, AnswerStart] = field(default_factory=dict, compare=False, repr=False)
-    _kept: dict[tuple[AnswerStart, bool], bool] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def end(self) -> str:
@@ -124,13 +112,11 @@ class ChatFormat:
     @property
     def end_marker(self) -> str:
         """The marker, or else the word, with which `end` begins."""
-        return self.end_of_turn or _marker(self.end)
+        found = MARKER.match(self.end.lstrip())
+        return self.end_of_turn or (found[0] if found else "".join(self.end.split(maxsplit=1)[:1]))
 
     def answer_start(self, think: Think = None) -> AnswerStart:
-        """Return where an answer begins.
-
-        Args:
-            think: Whether the model thinks before it answers.
+        """Return where an answer begins, or the thought before it.
 
         Raises:
             UsageError: If the template has no such setting, or does not say where an answer begins.
@@ -211,18 +197,12 @@ class ChatFormat:
         elif before.startswith(prompt.rstrip()):
             opening = ""
         else:
-            raise self._unknown(prompt, before)
-        if opened is None:
-            return AnswerStart(given, opening)
-        return AnswerStart(given, opening, thinks=True, thought_open=opened, thought_close=close)
-
-    def _unknown(self, prompt: str, before: str) -> UsageError:
-        """Return the error for a generation prompt that ends with a text which stands before no answer."""
-        same = next((number for number, pair in enumerate(zip(prompt, before, strict=False)) if len({*pair}) > 1), len(before))
-        return UsageError(
-            "expected a chat template whose generation prompt ends where an answer begins, or in a thought that it shows how to "
-            f"close; got one that ends with {prompt[same:][-80:]!r}. Take the model's own template, or other template_kwargs."
-        )
+            ending = prompt[common(prompt, before) :][-80:]
+            raise UsageError(
+                "expected a chat template whose generation prompt ends where an answer begins, or in a thought that it shows how "
+                f"to close; got one that ends with {ending!r}. Take the model's own template, or other template_kwargs."
+            )
+        return AnswerStart(given, opening) if opened is None else AnswerStart(given, opening, True, opened, close)
 
     def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str]:
         """Return what stands before a thought (None if none can follow this prompt), and what stands behind it."""
@@ -255,17 +235,7 @@ class ChatFormat:
             yield from itertools.permutations(markers, 2)
 
     def continues(self, answer_start: AnswerStart, *, thought: bool = False) -> bool:
-        """Return whether later prompts contain an answered turn as it was generated, so that its tokens can be kept.
-
-        Args:
-            answer_start: Where the answer begins.
-            thought: Whether the chat keeps a thought before the answer.
-        """
-        if (answer_start, thought) not in self._kept:
-            self._kept[answer_start, thought] = self._keeps(answer_start, thought)
-        return self._kept[answer_start, thought]
-
-    def _keeps(self, answer_start: AnswerStart, thought: bool) -> bool:
+        """Return whether later prompts contain an answered turn, with its thought if there is one, as it was generated."""
         arguments = dict(answer_start.arguments)
         answer: Message = {"role": "assistant", "content": _ANSWER}
         middle = answer_start.opening

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import check_options, import_extra, unknown_choice
 from gym_text_policies.backends.base import Backend
-from gym_text_policies.backends.own_models import is_own, is_there, load_own_backend
+from gym_text_policies.backends.own_models import is_own, load_own_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, model_names
 from gym_text_policies.backends.threads import settle_threads
 
@@ -50,6 +51,6 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
 
         check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
         return load_when_asked(model, **options) if when_asked else load_transformers(model, **options)
-    if is_own(model) and is_there(model):
+    if is_own(model) and find_spec(prefix.partition(".")[0]):
         return load_own_backend(model, options, others)
     raise unknown_choice("model", model, [*model_names(), *_POLICIES])

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 from gym_text.errors import PolicyError, UsageError, check_options, unknown_choice
@@ -27,16 +26,11 @@ def is_own(model: str) -> bool:
     return bool(_NAME.fullmatch(model)) and model.partition(":")[0] not in prefixes()
 
 
-def is_there(name: str) -> bool:
-    """Return whether the top-level package or module of ``module:Name`` exists. It is not imported."""
-    return find_spec(name.partition(":")[0].partition(".")[0]) is not None
-
-
 def object_of(name: str) -> Any:
     """Import the module of ``module:Name``, and return the object of that name in the module.
 
     Raises:
-        UsageError: If the module cannot be imported, or has no such name. The error lists the names that may be meant.
+        UsageError: If the module cannot be imported, or has no such name.
     """
     module, _, path = name.partition(":")
     found = import_module(
@@ -45,42 +39,20 @@ def object_of(name: str) -> Any:
     try:
         return operator.attrgetter(path)(found)
     except AttributeError:
-        known = [member for member, value in vars(found).items() if not member.startswith("_") and _may_play(value, module)]
-    if known:
-        raise unknown_choice(f"policy {name!r}", path, known)
-    raise UsageError(f"policy {name!r}: expected a policy or a function of the module {module}; it has none; got {path!r}.")
-
-
-def _may_play(value: object, module: str) -> bool:
-    """Return whether an object may be meant as a policy or a model, unlike those that the module only imports."""
-    plays = any(hasattr(value, method) for method in ("decide", "answer", "predict"))
-    here = getattr(value, "__module__", module) == module
-    return (plays and here) if isinstance(value, type) else plays or (here and callable(value))
+        made = [name for name, value in vars(found).items() if callable(value) and getattr(value, "__module__", "") == module]
+        raise unknown_choice(f"policy {name!r}", path, made) from None
 
 
 def instance_of(kind: type[Any], name: str, expected: str, *arguments: Any, **options: Any) -> Any:
-    """Return an instance of a user's class.
-
-    Args:
-        kind: The class.
-        name: ``module:Name``, for errors.
-        expected: What is expected if the class does not take the arguments, for errors.
-        arguments: Of the class.
-        options: Of the class.
+    """Return an instance of a user's class, ``module:Name``.
 
     Raises:
-        UsageError: If the class does not take the arguments, or leaves a method abstract.
+        UsageError: If the class does not take the arguments, which the error calls `expected`, or leaves a method abstract.
     """
-    if inspect.isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise UsageError(
-            f"{name!r}: expected a class that implements {missing}; it does not, and its base class leaves it abstract."
-        )
     try:
-        inspect.signature(kind).bind(*arguments, **options)
+        return kind(*arguments, **options)
     except TypeError as error:
-        raise UsageError(f"{name!r}: expected {expected}; {error}.") from None
-    return kind(*arguments, **options)
+        raise UsageError(f"{name!r}: expected {expected}; {error}.") from error
 
 
 def source_of(name: str) -> str:
@@ -176,9 +148,8 @@ class OwnBackend(Backend):
             PolicyError: If the other backend fails, or does not return a valid answer for each request.
         """
         answers = self._model.answer(requests)
-        is_list = isinstance(answers, list | tuple) and all(isinstance(answer, Answer) for answer in answers)
-        if not is_list or len(answers) != len(requests):
-            got = f"{len(answers)} answers" if is_list else f"{answers!r:.200}"
+        if not isinstance(answers, list | tuple) or len(answers) != len(requests):
+            got = f"{len(answers)} answers" if isinstance(answers, list | tuple) else f"{answers!r:.200}"
             raise PolicyError(f"{self._name}: expected a list with an Answer for each of {len(requests)} requests; got {got}.")
         try:
             return [_checked(answer, request) for answer, request in zip(answers, requests, strict=True)]
@@ -201,6 +172,8 @@ class OwnBackend(Backend):
 
 def _checked(answer: Answer, request: Request) -> Answer:
     """Check each field of an answer, and return the answer with its choices in the request's order."""
+    if not isinstance(answer, Answer):
+        raise TypeError(f"an Answer is expected; got {answer!r:.200}")
     choices, probabilities = request.choices, answer.probabilities
     if answer.choice is not None and request.probabilities:
         raise ValueError(f"a probability of each choice is expected; got the choice {answer.choice!r} alone")

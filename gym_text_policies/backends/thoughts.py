@@ -36,8 +36,6 @@ _TAG = (
 )
 _CHANNEL = r"<\|channel\|>\s?(?P<channel>\w{1,16})[^<]{0,80}<\|message\|>"
 _MARKER = re.compile("|".join([_TAG, _CHANNEL, *(re.escape(marker) for pair in _PAIRS for marker in pair)]))
-_SIGNS = ("<", "[THINK]", "[/THINK]", "◁")
-"""A text without any of these contains no marker."""
 _BARE_CHANNELS = re.compile(r"\s*analysis(?:[^\W\d_a-z]|[\"'“(]|(?=.*assistantfinal))", re.DOTALL)
 """The beginning of channels whose markers a server has removed: ``analysisWe need to …assistantfinalgo forward``."""
 _ENDS = ("<|return|>", "<|end|>", "<|call|>", "<|eom|>", "<|im_end|>", "<|start|>assistant", "<|start|>")
@@ -62,18 +60,11 @@ def split_thought(text: str) -> ThoughtAndAnswer:
     ThoughtAndAnswer(thought='Left is a wall.', answer='go forward', closed=True)
     >>> split_thought("<think>I need to go forward until").answer
     ''
-
-    Args:
-        text: What a model generated.
     """
     if _BARE_CHANNELS.match(text):
         thought, closed, answer = text.partition("analysis")[2].rpartition("assistantfinal")
-        return (
-            ThoughtAndAnswer(_joined([thought]), _stripped(answer), True)
-            if closed
-            else ThoughtAndAnswer(_joined([answer]), "", False)
-        )
-    markers = list(_markers(text)) if any(sign in text for sign in _SIGNS) else []
+        return ThoughtAndAnswer(_joined([thought if closed else answer]), _stripped(answer) if closed else "", bool(closed))
+    markers = list(_markers(text))
     if not markers or _is_object(text):
         return ThoughtAndAnswer(None, text)
     thoughts: list[str] = []
@@ -100,11 +91,7 @@ def thought_apart(answer: Answer, names: Collection[str] = ()) -> Answer:
     """Return an answer whose `text` contains no thought; what was one is in `reasoning`.
 
     If the thought did not end, the text is empty and `finish` is ``length``. If the backend has not counted the thought's tokens,
-    they are the thought's share of the characters.
-
-    Args:
-        answer: A backend's answer.
-        names: Texts that are answers as a whole, whatever they contain: the names of valid actions.
+    they are the thought's share of the characters. One of the `names` (of valid actions) is an answer as a whole.
     """
     text = answer.text
     if text is None or text in names:

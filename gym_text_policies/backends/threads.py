@@ -20,18 +20,13 @@ _WAITING = ("OMP_WAIT_POLICY", *_SPIN)
 """Environment variables with which a user sets how threads wait."""
 _THREADS = "OMP_NUM_THREADS"
 MOST = 4096
-_NONE = 10.0**9
-"""More cores than there are."""
 
 
 def settle_threads(count: int = 0) -> None:
     """Set how the threads of this process wait, and how many there are. A user's environment variables take precedence.
 
-    OpenMP reads its variables when torch is imported. After that only the number of threads can be set.
-
-    Args:
-        count: Number of threads; it overrides OMP_NUM_THREADS. With 0: OMP_NUM_THREADS, else the number of cores that this process
-            may use.
+    OpenMP reads its variables when torch is imported. After that only the number of threads can be set: `count`, or if that is 0,
+    OMP_NUM_THREADS, else the number of cores that this process may use.
 
     Raises:
         UsageError: If `count` is no number from 0 to `MOST`.
@@ -48,26 +43,10 @@ def settle_threads(count: int = 0) -> None:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return how many cores this process may use: those it is bound to, or fewer where a container has a quota of CPU time.
-
-    Args:
-        root: Where ``sys`` lies.
-    """
+    """Return how many cores this process may use: those it is bound to, or fewer where a container has a quota of CPU time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, math.ceil(_quota(root / "sys/fs/cgroup"))))
-
-
-def _quota(folder: Path) -> float:
-    """Return the quota of CPU time, in cores, of a container's control group, of version 2 or 1; `_NONE` where it has none."""
-    try:
-        if (folder / "cpu.max").is_file():
-            most, period = (folder / "cpu.max").read_text("utf-8").split()
-        else:
-            most, period = ((folder / f"cpu/cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
-        share = float(most) / float(period)
-    except (OSError, ValueError, ZeroDivisionError):  # ValueError: "max"
-        return _NONE
-    return share if share > 0 else _NONE  # -1 in version 1 means no quota
+        most, period = (root / "sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        return max(1, min(cores, math.ceil(float(most) / float(period))))
+    except (OSError, ValueError):  # no control group of version 2, or "max": no quota
+        return cores

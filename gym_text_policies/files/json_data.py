@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -168,8 +168,8 @@ def restored(name: str, before: Mapping[str, Any], data: dict[str, Any]) -> dict
     return {key: value for key, value in {**before, **data[name]}.items() if key not in gone}
 
 
-def common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
-    """Return the number of messages, or of tokens, that two prompts share from the start."""
+def common(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return the number of elements, such as messages or tokens, that two sequences share from the start."""
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
 
 

@@ -7,7 +7,7 @@ from gym_text import UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies.backends.call_format import with_tool
 from gym_text_policies.backends.local.rendering import calls_of
-from gym_text_policies.backends.local.tokens import continued_tokens, prompt_tokens, template_tokens
+from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.prompts.tools import call_of, tool_function
 
 TOOL = with_tool({}, tool_function(BABYAI_SPEC))
@@ -30,7 +30,7 @@ def test_a_call_as_json_is_read_from_the_template(tokenizer):
     calls = calls_of(give(tokenizer, AS_JSON), TOOL, think=False)
     assert (calls.answer_start.opening, calls.answer_start.thinks, calls.end) == ("", False, "<|end|>")
     assert calls.text('say "no"') == '<|call|>{"name": "act", "arguments": {"action": "say \\"no\\""}}<|called|><|end|>'
-    assert calls.around == ('<|call|>{"name": "act", "arguments": {"action": "', '"}}<|called|><|end|>') and calls.is_json
+    assert calls.around == ('<|call|>{"name": "act", "arguments": {"action": "', '"}}<|called|><|end|>')
 
 
 def test_a_call_behind_a_thought_is_the_same_call(tokenizer):
@@ -40,12 +40,11 @@ def test_a_call_behind_a_thought_is_the_same_call(tokenizer):
         "</think>",
     )
     assert calls.text("go") == '<|call|>{"name": "act", "arguments": {"action": "go"}}<|called|><|end|>'
-    assert calls.continues() and calls.continues(thought=True)
 
 
 def test_where_no_marker_ends_a_turn_the_tools_answer_ends_the_call(tokenizer):
     calls = calls_of(give(tokenizer, AS_TEXT), TOOL)
-    assert (calls.end, calls.is_json) == ("<|result|>", False)
+    assert calls.end == "<|result|>"
     assert calls.text('say "no"\n') == '<|call|>act=say "no"\n<|called|><|result|>'
 
 
@@ -54,22 +53,6 @@ def test_templates_without_tools_are_refused_in_a_sentence(tokenizer):
     for template in (own, WITHOUT_TOOLS, AS_JSON.replace("<|result|>' + m.name + ':' + m.content", "'")):
         with pytest.raises(UsageError, match="mode 'tool': expected a model whose chat template describes tools"):
             calls_of(give(tokenizer, template), TOOL)
-
-
-@pytest.mark.parametrize("template", [AS_JSON, AS_TEXT])
-def test_the_tokens_of_a_call_are_kept_and_the_rest_of_the_chat_follows_them(tokenizer, template):
-    calls = calls_of(give(tokenizer, template), TOOL, think=False)
-    begun = prompt_tokens(tokenizer, CHAT[:2], calls.answer_start)
-    call = template_tokens(tokenizer, calls.text("go left"))
-    whole = prompt_tokens(tokenizer, CHAT, calls.answer_start)
-    assert continued_tokens(tokenizer, [*begun, *call], CHAT, calls.answer_start) == whole
-    others = [*call[:-1], *call[-1:]]
-    others[3:3] = [99]  # other tokens for the same words
-    assert continued_tokens(tokenizer, [*begun, *others], CHAT, calls.answer_start) == [
-        *begun,
-        *others,
-        *whole[len(begun + call) :],
-    ]
 
 
 def test_no_word_of_an_action_is_a_marker(tokenizer):

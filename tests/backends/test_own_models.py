@@ -99,7 +99,7 @@ def test_options_and_source_identify_a_model(module):
 @pytest.mark.parametrize(
     ("name", "options", "mode", "message"),
     [
-        ("broken", {}, "text", "expected a list with an Answer for each of 1 requests; got ['turn left']"),
+        ("broken", {}, "text", "expected answers of the documented form; an Answer is expected; got 'turn left'"),
         ("Loud", {"times": 2}, "text", "for each of 1 requests; got 2 answers"),
         ("unlikely", {}, "choose", "expected answers of the documented form; probabilities have to sum to 1"),
         ("greedy", {}, "choose", "of the documented form; a probability of each choice is expected; got the choice 'toggle' alone"),

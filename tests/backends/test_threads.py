@@ -25,9 +25,6 @@ def test_torch_computes_with_the_threads_that_are_asked_for_imported_or_not():
     assert python(f"{show}; {settle}; settle_threads(); {show}; settle_threads(5); {show}", OMP_NUM_THREADS="1") == ["1", "1", "5"]
 
 
-V1 = {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}
-
-
 @pytest.mark.parametrize(
     ("files", "cores"),
     [
@@ -35,8 +32,6 @@ V1 = {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}
         ({"cpu.max": "10000 100000\n"}, 1),
         ({"cpu.max": "max 100000\n"}, 64),
         ({"cpu.max": "many\n"}, 64),
-        (V1, 2),
-        ({**V1, "cpu/cpu.cfs_quota_us": "-1\n"}, 64),
     ],
 )
 def test_as_many_cores_count_as_a_container_s_quota_allows(files, cores, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.backends.local.calls import call_tokens
+from gym_text_policies.backends.local.grammars import call_tokens
 from gym_text_policies.backends.local.rendering import rendered
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.calls import row_calls

@@ -34,13 +34,13 @@ def loads(monkeypatch):
 
     def noted(source):
         gc.collect()
-        beside.append(len(loading._in_use))
+        beside.append(len(loading._kept))
         return load_model(source)
 
     monkeypatch.setattr(loading, "load_model", noted)
-    loading._kept.clear(), loading._in_use.clear()
+    loading._kept.clear()
     yield beside
-    loading._kept.clear(), loading._in_use.clear()
+    loading._kept.clear()
 
 
 def test_a_run_of_many_models_holds_two_at_most_and_reads_none_if_all_is_found(tmp_path, tiny_model, loads):

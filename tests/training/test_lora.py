@@ -56,13 +56,10 @@ def test_an_adapter_keeps_a_chat_template_of_its_own_which_is_part_of_its_identi
         Source.of(str(tmp_path / "new"))
 
 
-def test_a_file_that_has_the_name_of_the_template_that_ships_is_not_passed_over(tmp_path, monkeypatch):
+def test_the_template_that_ships_has_a_name_and_a_file_of_that_name_is_named_by_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_template("tools") == TOOLS.read_text("utf-8")
     (tmp_path / "tools").write_text("{# mine #}")
-    with pytest.raises(UsageError, match=r"the working folder has a file tools, too\. Write \./tools for this file"):
-        read_template("tools")
-    assert read_template("./tools") == "{# mine #}"
+    assert read_template("tools") == TOOLS.read_text("utf-8") and read_template("./tools") == "{# mine #}"
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

@@ -8,7 +8,7 @@ from training_data import examples, plain_losses, with_random_adapter
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies import cli
-from gym_text_policies.backends.local.contents import content_of
+from gym_text_policies.backends.local.adapters import content_of
 from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.merge import MergeConfig, merge

@@ -13,8 +13,8 @@ from training_data import GOTO, examples, plain_losses, with_gemmas_ends
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
 from gym_text_policies.backends.local.adapters import read_adapter
+from gym_text_policies.backends.local.prefixes import Tree
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
-from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.data.rows import exchange_names
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of

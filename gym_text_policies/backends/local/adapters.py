@@ -1,4 +1,4 @@
-"""Adapters in folders, both those that ship and those that training made: their base, their digest, and how they are asked."""
+"""What identifies a model: the digest of its files, or its commit on the hub; for an adapter also its base, and how it is asked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra, unknown_choice
+from gym_text_policies.backends.local import smollm2
+from gym_text_policies.files.digests import digest_of, file_digest
 from gym_text_policies.files.safe_files import check_regular
 
 _logger = logging.getLogger(__name__)
@@ -26,13 +28,46 @@ BASE = "base_content"
 """Key of the record: the digest or the commit of the base that the adapter was trained on."""
 _EMBEDDED = re.compile(r"smollm2-135m-instruct-[0-9a-f.]+")
 """Name of the folder, in any user's cache, in which other trainers find the embedded model; see `smollm2_folder`."""
-_OF_TRAINERS = ("training_args.bin", "trainer_state.json")
-"""Files that transformers' trainers write beside a model."""
-_OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
-"""Where a training run keeps adapters other than its last one."""
-_MOST_NAMED = 5
 _SHOWN = 300
 """Most characters of another library's message that an error shows."""
+EMBEDDED = "smollm2"
+_READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".bpe", ".spm", ".codes", ".vocab")
+"""Ends of the names of files that transformers may read: configuration, weights, tokenizer, template. It runs no ``.py`` file."""
+_UNREAD = ("training.json", "trainer_state.json")
+"""Records of training, which change nothing of the model."""
+
+
+def content_of(base: str) -> tuple[str, str]:
+    """Return what identifies a model that is not an adapter: the digest of its files, or else its commit on the hub.
+
+    Both are empty for the embedded model, as long as its wheel has the file that this package knows. The base is as in `Source`.
+
+    Raises:
+        UsageError: If it cannot be read.
+    """
+    if base == EMBEDDED:
+        digest = file_digest(smollm2.smollm2_file())
+        return ("" if digest == smollm2.DIGEST else digest), ""
+    folder = Path(base.removeprefix("hf:"))
+    return (_folder_digest(folder), "") if folder.is_dir() else ("", _commit(base))
+
+
+def _folder_digest(folder: Path) -> str:
+    """Return a digest of all files in a model's folder that transformers may read."""
+    files = {path.name: path for path in folder.iterdir() if path.suffix in _READ and path.name not in _UNREAD and path.is_file()}
+    templates = {f"{path.parent.name}/{path.name}": path for path in folder.glob("additional_chat_templates/*.jinja")}
+    return digest_of(files | templates)
+
+
+def _commit(base: str) -> str:
+    """Return the commit of a repository on the hub; without a connection, the commit of the copy in the hub's cache."""
+    hub: Any = import_extra("transformers.utils.hub", "local")
+    name = base.removeprefix("hf:")
+    try:
+        file = hub.cached_file(name, "config.json")
+        return str(hub.extract_commit_hash(file, None))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"model {base!r}: expected one that can be loaded; {short(error)}") from error
 
 
 def adapter_folder(name: str | Path) -> Path | None:
@@ -41,40 +76,15 @@ def adapter_folder(name: str | Path) -> Path | None:
     The folder of a training run stands for the adapter that the run has made.
 
     Raises:
-        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor such a shipped adapter; or if it
-            is the folder of a training run that has made no adapter of its own.
+        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor such a shipped adapter.
     """
-    name = str(name)
-    shipped = ADAPTERS / name.removeprefix("adapters/")
-    if name.startswith("adapters/") and not Path(name).is_dir():
-        if name.count("/") > 1 or not (shipped / CONFIG).is_file():
-            raise unknown_choice("adapter", name, [f"adapters/{path.parent.name}" for path in sorted(ADAPTERS.glob(f"*/{CONFIG}"))])
-        return shipped
-    return Path(name) if (Path(name) / CONFIG).is_file() else _adapter_of_run(Path(name))
-
-
-@functools.cache
-def _adapter_of_run(folder: Path) -> Path | None:
-    """Return the adapter that a training run has made; None if the folder is not that of a training run."""
-    if not folder.is_dir() or "model_type" in _read_json(folder / "config.json"):
-        return None
-    if (folder / "adapter" / CONFIG).is_file():
-        return folder / "adapter"
-    others = [path.parent for pattern in _OF_RUNS for path in sorted(folder.glob(f"{pattern}/{CONFIG}"))]
-    others = [path for path in others if not path.suffix]  # an adapter that is still being written ends with .partial
-    if not others:
-        return None
-    named = ", ".join(map(str, others[-_MOST_NAMED:]))
-    raise UsageError(f"model: expected a model or an adapter; {folder} is the folder of a run. Name one of its adapters: {named}.")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; an empty one if there is none."""
-    try:
-        data = json.loads(check_regular(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    name, folder = str(name), Path(name)
+    if name.startswith("adapters/") and not folder.is_dir():
+        names = [f"adapters/{path.parent.name}" for path in sorted(ADAPTERS.glob(f"*/{CONFIG}"))]
+        if name not in names:
+            raise unknown_choice("adapter", name, names)
+        return ADAPTERS / folder.name
+    return next((path for path in (folder, folder / "adapter") if (path / CONFIG).is_file()), None)
 
 
 def record_of(name: str) -> dict[str, Any]:
@@ -89,14 +99,9 @@ def record_of(name: str) -> dict[str, Any]:
 
 @functools.cache
 def warn_without_record(name: str) -> None:
-    """Log, once, that a folder does not say how its model was asked in training; loudly if a trainer has written it."""
-    folder = Path(name)
-    if not folder.is_dir() or record_of(name):
-        return
-    trained = adapter_folder(name) is not None or any((folder / file).is_file() for file in _OF_TRAINERS)
-    if trained or (folder / "config.json").is_file():
-        _logger.log(
-            logging.WARNING if trained else logging.INFO,
+    """Log a warning, once, if an adapter's folder does not say how its model was asked in training."""
+    if adapter_folder(name) and not record_of(name):
+        _logger.warning(
             "%s has no record of how it was trained (%s). So it is asked like a model that was not trained here: in words, by the "
             "strategy zero_shot. A model that was trained by calls of a tool needs mode='tool' (--modes tool), and one that was "
             "trained with other prompts needs their strategy and history. trl_record writes the record of a model of TRL.",
@@ -117,20 +122,14 @@ def warn_other_base(name: str | Path, content: str) -> None:
 def read_adapter(name: str | Path) -> tuple[str, str]:
     """Return the name of an adapter's base, and a digest of its configuration, weights and chat template.
 
-    Args:
-        name: Its folder, or ``adapters/NAME``.
-
     Raises:
         UsageError: If there is no adapter, or it is incomplete.
     """
     folder = adapter_folder(name) or Path(name)
-    import_extra("torch", "local")
-    from safetensors import SafetensorError, safe_open
-
     settings = _json(folder / CONFIG, str(folder))
     base = settings.get("base_model_name_or_path")
     if isinstance(base, str) and _EMBEDDED.fullmatch(Path(base).name):
-        base = "smollm2"
+        base = EMBEDDED
     if not isinstance(base, str) or not base:
         raise UsageError(
             f"adapter {str(folder)!r}: expected base_model_name_or_path in {CONFIG}, the name of its base; got {base!r}."
@@ -138,17 +137,7 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
     if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # peft imports it
         raise UsageError(f"adapter {str(folder)!r}: expected a {CONFIG} that names no code; it has one for Megatron.")
     if not (folder / WEIGHTS).is_file():
-        others = ", ".join(sorted(path.name for path in folder.glob("adapter_model.*"))) or "none"
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected weights in {WEIGHTS}; got {others}. Pickles are never loaded; save as safetensors."
-        )
-    try:
-        with safe_open(folder / WEIGHTS, "pt") as file:
-            file.keys()
-    except (SafetensorError, OSError) as error:
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected a whole {WEIGHTS}; it is cut off or damaged ({short(error)}). Make it anew."
-        ) from error
+        raise UsageError(f"adapter {str(folder)!r}: expected weights in {WEIGHTS}. Pickles are never loaded; save as safetensors.")
     digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes())
     digest.update(template_of(folder).encode())
     return base, digest.hexdigest()[:16]
@@ -167,14 +156,9 @@ def read_template(path: str | Path) -> str:
         path: The file, or ``tools`` for the template with tools that ships; see `TOOLS`.
 
     Raises:
-        UsageError: If it cannot be read, or is empty; or if it is ``tools``, and the working folder has a file of that name.
+        UsageError: If it cannot be read, or is empty.
     """
     ships = str(path) == TOOLS.stem
-    if ships and Path(path).is_file():
-        raise UsageError(
-            "chat template: expected tools, the one that ships, or a file; the working folder has a file tools, too. Write ./tools "
-            "for this file, or rename it to have the one that ships."
-        )
     try:
         text = check_regular(TOOLS if ships else Path(path)).read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -188,7 +172,7 @@ def base_and_adapter(model: str) -> tuple[str, str]:
     """Return the name of a model's base, and the folder of its adapter; the latter is empty if the model is a base itself.
 
     Raises:
-        UsageError: If the adapter is incomplete, or `model` is the folder of a run that has made none.
+        UsageError: If the adapter is incomplete.
     """
     folder = adapter_folder(model)
     return (read_adapter(folder)[0], str(folder)) if folder else (model, "")

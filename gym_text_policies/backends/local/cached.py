@@ -18,7 +18,6 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
-from gym_text_policies.backends.local.tree import padded, paths
 
 _BLOCK = 128
 """Least tokens that a sequence counts as: a recurrent layer's state is as large for a short sequence as for a long one."""
@@ -67,6 +66,33 @@ def cuts_back(cache: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
+def paths(parents: Sequence[int]) -> list[list[int]]:
+    """Return for each leaf of a `Tree` the nodes from the start to it, the leaf included.
+
+    >>> paths([-1, 0, 1, 0])
+    [[0, 1, 2], [0, 3]]
+    """
+    inner = set(parents)
+    all_paths = []
+    for node in range(len(parents)):
+        if node not in inner:
+            path = [node]
+            while parents[path[-1]] >= 0:
+                path.append(parents[path[-1]])
+            all_paths.append(path[::-1])
+    return all_paths
+
+
+def padded(rows: Sequence[list[int]]) -> list[list[int]]:
+    """Return rows of tokens at equal length: each is filled up on the right with its last token.
+
+    >>> padded([[1, 2], [3]])
+    [[1, 2], [3, 3]]
+    """
+    longest = max(map(len, rows))
+    return [row + row[-1:] * (longest - len(row)) for row in rows]
+
+
 class CachedPrefixes(Prefixes):
     """Reads by the model's own cache. Arguments as of `Prefixes`."""
 
@@ -80,11 +106,11 @@ class CachedPrefixes(Prefixes):
     def _new(self) -> CachedPrefix:
         return CachedPrefix(DynamicCache(config=self._model.config))
 
-    @torch.inference_mode()
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Run the model over the branches one by one, and over the candidates of each as a batch."""
         return [self._compute(branch) for branch in branches]
 
+    @torch.inference_mode()
     def _compute(self, branch: Branch) -> torch.Tensor:
         prefix, wanted = branch.prefix, branch.wanted
         assert isinstance(prefix, CachedPrefix)
@@ -131,11 +157,7 @@ class RereadPrefixes(Prefixes):
     way = "reread"
 
     def _new(self) -> Prefix:
-        return _Nothing()
-
-    def match(self, tokens: Sequence[int]) -> int:
-        """Return 0: nothing is remembered."""
-        return 0
+        return Prefix()
 
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
         """Return for each prompt a prefix without tokens."""
@@ -144,25 +166,14 @@ class RereadPrefixes(Prefixes):
     @torch.inference_mode()
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Run the model over each path of each branch."""
-        return [self._compute(branch) for branch in branches]
-
-    def _compute(self, branch: Branch) -> torch.Tensor:
-        logits_of: dict[int, torch.Tensor] = {}
-        for path in paths(branch.parents):
-            tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
-            self.computed += len(tokens)
-            logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
-            logits_of |= dict(zip(path, logits[len(branch.prefix.tokens) :].float(), strict=True))
-        return torch.stack([logits_of[node] for node in branch.wanted])
-
-
-class _Nothing(Prefix):
-    """A prefix without a cache: tokens alone."""
-
-    capacity = 0
-
-    def copy(self, size: int) -> Prefix:
-        """Return a copy of the first `size` tokens."""
-        other = _Nothing()
-        other.tokens = self.tokens[:size]
-        return other
+        results = []
+        for branch in branches:
+            known = branch.prefix.tokens
+            logits_of: dict[int, torch.Tensor] = {}
+            for path in paths(branch.parents):
+                tokens = [*known, *(branch.tokens[node] for node in path)]
+                self.computed += len(tokens)
+                logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
+                logits_of |= dict(zip(path, logits[len(known) :].float(), strict=True))
+            results.append(torch.stack([logits_of[node] for node in branch.wanted]))
+        return results

@@ -8,28 +8,19 @@ Tokens are removed from one. Meanwhile sliding windows are narrowed to eight tok
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import platform
 import random
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
-from gym_text_policies.backends.local.decoding import Candidates
-from gym_text_policies.backends.local.linear import fast_types, optimise_for_cpu
+from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes, padded
+from gym_text_policies.backends.local.linear import optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
-from gym_text_policies.backends.local.prefixes import Branch, Prefixes, usual_room
-from gym_text_policies.backends.local.tree import padded
-from gym_text_policies.files.digests import digest_of
-from gym_text_policies.files.user_cache import recall, remember
+from gym_text_policies.backends.local.prefixes import Branch, Candidates, Prefixes
 
-_logger = logging.getLogger(__name__)
 _WAYS: tuple[type[Prefixes], ...] = (PackedPrefixes, CachedPrefixes, RereadPrefixes)
 _PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Kinds of layers, by transformers' names, in which tokens influence each other by attention alone."""
@@ -41,61 +32,33 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
 """Greatest mean total variation distance (half the sum of absolute differences, 0 to 1) that rounding may explain."""
 
 
-def exact_prefixes(model: Any, max_tokens: int | None, *, optimise: bool = False, weights: str = "") -> Prefixes:
+def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Prefixes:
     """Return the fastest way to read a model that gives the probabilities of its plain forward pass.
 
     Args:
         model: A causal language model of transformers, in evaluation mode.
-        max_tokens: See `Prefixes`; None: see `usual_room`.
+        max_tokens: See `Prefixes`.
         optimise: Prepare the model for inference on a CPU, see `optimise_for_cpu`. The caller cannot use the model afterwards.
-        weights: What identifies the model's weights and configuration. The result of the comparison is kept for them in the user's
-            cache folder, and used while weights, code, libraries and hardware are the same. If empty, the model is compared anew.
 
     Raises:
         UsageError: If no way gives these probabilities.
     """
-    facts = {"weights": weights, **_facts(model, optimise=optimise)} if weights else {}
-    known = recall("ways", facts) if facts else None
+    reasons = []
     with narrow_windows(model):
-        probe = None if known in [way.__name__ for way in _ways(model)] else _Probe(model)
+        probe = _Probe(model)
         if optimise:
             model = optimise_for_cpu(model)
-        way = _first_exact(model, probe) if probe else next(way for way in _ways(model) if way.__name__ == known)
-    if facts and probe:
-        remember("ways", facts, way.__name__)
-    return way(model, usual_room(model) if max_tokens is None else max_tokens)
-
-
-def _ways(model: Any) -> list[type[Prefixes]]:
-    """Return the ways of reading that a model's configuration allows, the fastest first."""
-    return [way for way in _WAYS if way is not PackedPrefixes or may_be_packed(model)]
-
-
-def _first_exact(model: Any, probe: _Probe) -> type[Prefixes]:
-    """Return the first way with the probabilities of the plain forward pass; raise `UsageError` if there is none."""
-    reasons = []
-    for way in _ways(model):
-        reason = probe.fault(way(model, 10_000))
-        if not reason:
-            _logger.debug("%s is read in the way %r", type(model).__name__, way.way)
-            return way
-        reasons.append(f"{way.way}: {reason}")
-    raise UsageError(
-        f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
-        f"plain forward pass in every way ({'; '.join(reasons)})."
-    )
-
-
-def _facts(model: Any, *, optimise: bool) -> dict[str, Any]:
-    """Return what, beside the weights, the result of the comparison depends on: code, libraries, hardware, precision, threads."""
-    gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
-    return {
-        "code": digest_of({path.name: path for path in Path(__file__).parent.glob("*.py")}),
-        "packages": [torch.__version__, *(version(name) for name in ("transformers", "gym-text"))],
-        "model": [type(model).__name__, str(getattr(model.config, "_attn_implementation", "")), str(model.dtype), optimise],
-        "hardware": [model.device.type, gpu, platform.machine(), torch.backends.cpu.get_cpu_capability()],
-        "kernels": [*sorted(map(str, fast_types())), torch.get_num_threads()],
-    }
+        for way in _WAYS if may_be_packed(model) else _WAYS[1:]:
+            reason = probe.fault(way(model, 10_000))
+            if not reason:
+                break
+            reasons.append(f"{way.way}: {reason}")
+        else:
+            raise UsageError(
+                f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
+                f"plain forward pass in every way ({'; '.join(reasons)})."
+            )
+    return way(model, max_tokens)
 
 
 def packs(model: Any) -> bool:
@@ -109,11 +72,15 @@ def packs(model: Any) -> bool:
     Raises:
         UsageError: If neither gives these probabilities, so that gradients would be wrong.
     """
-    with narrow_windows(model):
+    draw, size = random.Random(0), model.config.get_text_config().vocab_size
+    rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
+    with narrow_windows(model), torch.inference_mode():
         if may_be_packed(model) and not _Probe(model).fault(PackedPrefixes(model, 10_000)):
             return True
-    deviation = _padding_deviation(model)
-    if deviation > _tolerance(model):
+        logits = model(input_ids=torch.tensor(padded(rows), device=model.device), use_cache=False).logits.float().cpu()
+        read = zip(logits.softmax(-1), rows, strict=True)
+        deviation = max(_distance(in_row[: len(row)], plain_probabilities(model, row)) for in_row, row in read)
+    if deviation > _TOLERANCE.get(model.dtype, 0.08):
         raise UsageError(
             f"model: expected one whose tokens do not see what comes after them; {type(model).__name__} gives other probabilities "
             f"in a padded row (by {deviation:.2g})."
@@ -122,15 +89,11 @@ def packs(model: Any) -> bool:
 
 
 def may_be_packed(model: Any) -> bool:
-    """Return whether a model's configuration allows several sequences in one row; whether it works, a comparison decides.
-
-    A model with layers on several devices is not allowed: a prefix keeps the keys and values of all layers on one device.
-    """
+    """Return whether a model's configuration allows several sequences in one row; whether it works, a comparison decides."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     recurrent = any(hasattr(config, name) for name in ("layers_block_type", "ssm_cfg", "mamba_d_state", "state_size"))
-    devices = set(getattr(model, "hf_device_map", {}).values())
-    return set(kinds) <= _PACKED_LAYERS and not recurrent and len(devices) <= 1
+    return set(kinds) <= _PACKED_LAYERS and not recurrent
 
 
 def window_of(config: Any) -> int:
@@ -170,25 +133,10 @@ def plain_probabilities(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     return probabilities
 
 
-@torch.inference_mode()
-def _padding_deviation(model: Any) -> float:
-    """Return how far the probabilities in padded rows are from those of plain forward passes, as a mean distance."""
-    draw, size = random.Random(0), model.config.get_text_config().vocab_size
-    rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
-    with narrow_windows(model):
-        logits = model(input_ids=torch.tensor(padded(rows), device=model.device), use_cache=False).logits
-        read = logits.float().softmax(-1).cpu()
-        return max(_distance(in_row[: len(row)], plain_probabilities(model, row)) for in_row, row in zip(read, rows, strict=True))
-
-
 def _distance(first: torch.Tensor, second: torch.Tensor) -> float:
     """Return the mean distance of distributions, of shape (rows, vocabulary) each; infinite if a probability is no number."""
     distance = float((first - second).abs().sum(-1).mean() / 2)
     return distance if math.isfinite(distance) else math.inf
-
-
-def _tolerance(model: Any) -> float:
-    return _TOLERANCE.get(model.dtype, 0.08)
 
 
 class _Probe:
@@ -199,7 +147,7 @@ class _Probe:
     """
 
     def __init__(self, model: Any) -> None:
-        self._tolerance = _tolerance(model)
+        self._tolerance = _TOLERANCE.get(model.dtype, 0.08)
         draw, size = random.Random(0), model.config.get_text_config().vocab_size
         words = range(min(100, size // 4), size)
         first, second, third, more = (tuple(draw.choice(words) for _ in range(_LENGTH)) for _ in range(4))
@@ -213,13 +161,12 @@ class _Probe:
     def fault(self, prefixes: Prefixes) -> str:
         """Return what is wrong with the probabilities of this way of reading; empty if nothing is."""
         try:
-            deviation = self.deviation(prefixes)
+            deviation = self._deviation(prefixes)
         except Exception as error:  # the model may be any of transformers, and its code may fail in any way
             return f"{type(error).__name__}: {error}"
         return "" if deviation <= self._tolerance else f"probabilities differ by {deviation:.2g}"
 
-    def deviation(self, prefixes: Prefixes) -> float:
-        """Return the mean distance between the probabilities of this way and the plain ones; infinite if one is not a number."""
+    def _deviation(self, prefixes: Prefixes) -> float:
         candidates = [
             Candidates.of(prefix, prompt, self._candidates, 0)
             for prefix, prompt in zip(prefixes.open(self._prompts), self._prompts, strict=True)
@@ -230,15 +177,11 @@ class _Probe:
         logits_read = [rows[path] for tree, rows in zip(candidates, logits, strict=True) for path in tree.rows]
         for known, draft in self._lines:
             (prefix,) = prefixes.open([known])
-            size = len(known) - len(prefix.tokens)
-            branch = Branch.line(prefix, [*known[len(prefix.tokens) :], *draft], range(size - 1, size + len(draft)))
-            if prefixes.cuts_back:  # read a draft, and keep nothing of it
+            size, tokens = len(known) - len(prefix.tokens), [*known[len(prefix.tokens) :], *draft]
+            # where tokens can be removed, a draft is read, and nothing of it is kept
+            parts = [tokens] if prefixes.cuts_back else [tokens[:size], *([token] for token in draft)]
+            for part in parts:
+                branch = Branch.line(prefix, part, range(min(size, len(part)) - 1, len(part)))
                 logits_read += prefixes.compute([branch])
-                branch.keep(size)
-                continue
-            for token in range(-1, len(draft)):
-                part = branch.tokens[:size] if token < 0 else [draft[token]]
-                branch_of_one = Branch.line(prefix, part, [len(part) - 1])
-                logits_read += prefixes.compute([branch_of_one])
-                branch_of_one.keep(len(part))
+                branch.keep(min(size, len(part)))
         return _distance(torch.cat(logits_read).softmax(-1).cpu(), self._expected)

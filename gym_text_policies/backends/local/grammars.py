@@ -1,23 +1,33 @@
-"""`Grammars`: JSON schemas as grammars over a model's tokens."""
+"""What limits the tokens of an answer: JSON schemas as grammars over a model's tokens, and calls of a tool."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gym_text.errors import import_extra
+from gym_text_policies.backends.call_format import CallFormat
+from gym_text_policies.backends.local.tokens import template_tokens, tokens_around
 
 _MARKS = 24
 """Tokens of an object's braces, quotation marks and keys, beside those of an enumerated value."""
 _LEAST_MARKS = 40
 _CHARACTERS_PER_TOKEN = 3
+_REMEMBERED = 4096
+"""Most values whose calls' tokens are kept."""
+
+
+def call_tokens(tokenizer: Any, form: CallFormat, value: str) -> tuple[int, ...]:
+    """Return the tokens of a call with a value, from the place where a call begins, up to what ends it."""
+    return tuple(tokens_around(tokenizer, [value], lambda hide: form.text(hide(value)), before_word=False))
 
 
 class Grammars:
-    """Makes llguidance's matchers, which say token by token what may come next.
+    """Makes llguidance's matchers, which say token by token what may come next, and reads calls.
 
     Args:
         tokenizer: One of transformers.
@@ -27,6 +37,7 @@ class Grammars:
     def __init__(self, tokenizer: Any, count: Callable[[str], int]) -> None:
         self._tokenizer, self._count = tokenizer, count
         self._tokens: Any = None
+        self._call_tokens = functools.lru_cache(_REMEMBERED)(functools.partial(call_tokens, tokenizer))
 
     def bounded(self, schema: Mapping[str, Any], max_tokens: int) -> str:
         """Return a schema as text. Its free strings get a greatest length, so that an object takes about `max_tokens` at most."""
@@ -43,22 +54,32 @@ class Grammars:
         matchers = import_extra("llguidance", "local").LLMatcher
         return self._matcher(matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False}))
 
-    def of_sequences(self, sequences: Iterable[Sequence[int]]) -> Any:
-        """Return a new matcher of one of several sequences of tokens."""
-        return self._matcher("start: " + " | ".join(" ".join(f"<[{token}]>" for token in tokens) for tokens in sequences))
-
-    def of_text(self, before: str, behind: str, longest: int, *, escaped: bool) -> Any:
-        """Return a new matcher of a text of the user's between two texts of the chat template, whose markers are recognised.
-
-        Args:
-            before: The text before it.
-            behind: The text behind it.
-            longest: Most characters of the text.
-            escaped: Whether the text is written as JSON writes it. Else it has no ``<`` and no line break.
-        """
-        character = r'([^"\\\x00-\x1f]|\\["\\\/bfnrt])' if escaped else r"[^<\n]"
-        parts = [*self._written(before), f"/{character}{{1,{longest}}}/", *self._written(behind)]
+    def of_call(self, form: CallFormat, schema: str) -> Any:
+        """Return a new matcher of the calls with valid arguments, whose JSON schema is given."""
+        argument = json.loads(schema)["properties"][form.argument]
+        if "enum" in argument:
+            calls = (self._call_tokens(form, value) for value in argument["enum"])
+            return self._matcher("start: " + " | ".join(" ".join(f"<[{token}]>" for token in tokens) for tokens in calls))
+        before, behind = form.around
+        # these characters are written alike as JSON and unchanged, and no marker begins with them
+        parts = [*self._written(before), f'/[^<"\\\\\\x00-\\x1f]{{1,{argument["maxLength"]}}}/', *self._written(behind)]
         return self._matcher(f"start: {' '.join(parts)}")
+
+    def called(self, form: CallFormat, schema: str, tokens: Sequence[int]) -> str | None:
+        """Return the arguments of a generated call, as JSON; None if the tokens are no whole call."""
+        values = json.loads(schema)["properties"][form.argument].get("enum")
+        if values is not None:
+            called = next((value for value in values if self._call_tokens(form, value) == tuple(tokens)), None)
+        else:
+            before, behind = form.around
+            text = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            inner = text.removeprefix(before).removesuffix(behind)
+            called = inner if text == before + inner + behind else None
+        return None if called is None else json.dumps({form.argument: called}, ensure_ascii=False)
+
+    def call_end(self, form: CallFormat) -> int:
+        """Return the token that ends a call."""
+        return template_tokens(self._tokenizer, form.end)[-1]
 
     def _written(self, text: str) -> Iterator[str]:
         """Yield a text of the chat template as symbols of a grammar: its special tokens by their numbers."""

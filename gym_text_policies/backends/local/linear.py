@@ -1,11 +1,4 @@
-"""Linear layers for inference on a CPU, with weights in the memory layout that oneDNN reads.
-
-Weights of 4 bits were tried (November 2026, torch 2.13, two cores with AVX-512). The embedded model's weights lie on a grid of 4
-bits (those of its head, of 8 bits), and the matrix that was tried could be converted to 4 bits without loss. But PyTorch's kernel
-for such weights rounds inputs, scales and results to bfloat16. Its float32 version is not vectorised, and takes ten times as long
-as a product in float32. As drafts that the exact weights check, passes in 4 bits were 1.2 times as fast as prompt lookup for the
-text with the fewest repetitions, and 0.9 times as fast for all texts together.
-"""
+"""Linear layers for inference on a CPU, with weights in the memory layout that oneDNN reads."""
 
 from __future__ import annotations
 
@@ -77,11 +70,7 @@ class FusedLinear(nn.Module):
         return weight
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs @ weight.T + bias, of shape (…, out_features).
-
-        Args:
-            inputs: Of shape (…, in_features).
-        """
-        product, own_inputs = torch.ops.mkldnn._linear_pointwise, inputs.to(self._dtype)
-        outputs: torch.Tensor = product(own_inputs, self._weight[0], self.bias, "none", [], "")
+        """Return inputs @ weight.T + bias, of shape (…, out_features), for inputs of shape (…, in_features)."""
+        product = torch.ops.mkldnn._linear_pointwise
+        outputs: torch.Tensor = product(inputs.to(self._dtype), self._weight[0], self.bias, "none", [], "")
         return outputs

@@ -6,13 +6,15 @@ kept, copied and forgotten is decided here, the same for all of them.
 
 from __future__ import annotations
 
-import os
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
+
+from gym_text_policies.files.json_data import common
 
 _WORTH_SHARING = 32
 """If several prompts begin with at least so many common new tokens, these are read once, in a pass of their own, before the
@@ -22,57 +24,89 @@ _CUT_OFF = 4
 """Most tokens that may be cut off the end of a remembered sequence to use it for a prompt. If the prompt departs from it earlier,
 the part that both have is copied, and the sequence stays."""
 
-_LEAST_ROOM = 32_768
-"""Most tokens that are remembered where the memory for them is not known, and the least that this is by default."""
-_SHARE = 10
-"""Tokens that are remembered take one part in so many of the memory."""
+
+@dataclass
+class Tree:
+    """The tokens of texts, with their predecessors. A common start of texts is in it once. A node is the index of a token."""
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    """For each token its predecessor's node; -1 at the start of a text."""
+    _children: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
+
+    def grow(self, node: int, tokens: Iterable[int]) -> list[int]:
+        """Add tokens one after the other behind a node, or at the start (-1), and return their nodes. Existing nodes are reused."""
+        nodes = []
+        for token in tokens:
+            child = self._children.get((node, token))
+            if child is None:
+                child = self._children[node, token] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(node)
+            node = child
+            nodes.append(node)
+        return nodes
+
+    def graft(self, other: Tree) -> list[int]:
+        """Add all tokens of another tree, and return the node of each. Paths that both trees have are merged."""
+        nodes: list[int] = []
+        for token, parent in zip(other.tokens, other.parents, strict=True):
+            nodes += self.grow(-1 if parent < 0 else nodes[parent], [token])
+        return nodes
 
 
-def usual_room(model: Any) -> int:
-    """Return about how many tokens a model remembers by default: those whose keys and values take a tenth of the memory."""
-    config = model.config.get_text_config()
-    if model.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(model.device).total_memory
-    elif hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    else:
-        return _LEAST_ROOM
-    try:
-        queries = config.num_attention_heads
-        heads = getattr(config, "num_key_value_heads", None) or queries
-        size = getattr(config, "head_dim", None) or config.hidden_size // queries
-    except (AttributeError, RuntimeError):  # no attention, as in Mamba; or layers of different sizes, as in Gemma 4
-        return _LEAST_ROOM
-    bytes_of_token: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
-    return max(_LEAST_ROOM, int(memory) // _SHARE // bytes_of_token)
+def depths(parents: Sequence[int], known: int) -> list[int]:
+    """Return the position in its text of each node of a `Tree`, where `known` tokens stand before the tree."""
+    positions: list[int] = []
+    for parent in parents:
+        positions.append(known if parent < 0 else positions[parent] + 1)
+    return positions
 
 
-class Prefix(ABC):
-    """A token sequence with the model's keys, values or other states for it."""
+def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return for each node of a `Tree` its number in depth-first order, and the first number after those of its subtree.
+
+    A node is in the subtree of `other`, which includes `other` itself, if ``first[other] <= first[node] < end[other]``.
+
+    >>> spans([-1, 0, 1, 0])
+    ([0, 1, 2, 3], [4, 3, 3, 4])
+    """
+    sizes = [1] * len(parents)
+    for node in range(len(parents) - 1, -1, -1):
+        if parents[node] >= 0:
+            sizes[parents[node]] += sizes[node]
+    first = [0] * len(parents)
+    free = [0] * (len(parents) + 1)  # the next free number below each node; the last entry is for the start
+    for node, parent in enumerate(parents):
+        first[node] = free[parent]
+        free[parent] += sizes[node]
+        free[node] = first[node] + 1
+    return first, [number + size for number, size in zip(first, sizes, strict=True)]
+
+
+class Prefix:
+    """A token sequence, in subclasses with the model's keys, values or other states for it."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         """The tokens that were read."""
 
     @property
-    @abstractmethod
     def capacity(self) -> int:
         """About the number of tokens for which it holds memory."""
+        return 0
 
     def common(self, tokens: Sequence[int]) -> int:
         """Return how many tokens this sequence and `tokens` have in common at their start."""
-        size = min(len(tokens), len(self.tokens))
-        if list(tokens[:size]) == self.tokens[:size]:
-            return size
-        return next(i for i in range(size) if tokens[i] != self.tokens[i])
+        return common(tokens, self.tokens)
 
     def match(self, tokens: Sequence[int]) -> int:
         """Return how many of these tokens need not be read again: at most `common`, less where the cache cannot be cut there."""
         return self.common(tokens)
 
-    @abstractmethod
     def copy(self, size: int) -> Prefix:
         """Return a copy of the first `size` tokens; `size` is a `match`."""
+        raise NotImplementedError
 
     def cut(self, size: int) -> None:
         """Forget all but the first `size` tokens; `size` is a `match`."""
@@ -95,7 +129,7 @@ class Branch:
     """Indices of the tokens after which the model has to predict the next one, in ascending order."""
 
     @classmethod
-    def line(cls, prefix: Prefix, tokens: Sequence[int], wanted: Sequence[int]) -> Branch:
+    def line(cls, prefix: Prefix, tokens: Sequence[int], wanted: Iterable[int]) -> Branch:
         """Return a branch without a fork: each token is the predecessor of the next."""
         return cls(prefix, list(tokens), list(range(-1, len(tokens) - 1)), list(wanted))
 
@@ -155,11 +189,13 @@ class Prefixes(ABC):
         that sequence. Else the prefix is a copy of what both have in common. New tokens with which all prompts begin are read
         first, and once.
         """
-        self._read_common_beginning(prompts)
+        if len(prompts) > 1:
+            shared = common(min(prompts), max(prompts))  # all prompts lie between these two in lexical order
+            self._read(prompts[0][: min(shared, *(len(prompt) - 1 for prompt in prompts))])
         opened: list[Prefix] = []
         for tokens in prompts:
-            common, _ = self._longest(tokens[:-1], "common")
-            self._read(tokens[:common])  # a common part that cannot be copied is read once more, and kept
+            shared, _ = self._longest(tokens[:-1], "common")
+            self._read(tokens[:shared])  # a common part that cannot be copied is read once more, and kept
             size, best = self._longest(tokens[:-1])
             if best is None or size < len(best.tokens) - _CUT_OFF or any(best is other for other in opened):
                 best = best.copy(size) if best else self._new()
@@ -184,14 +220,6 @@ class Prefixes(ABC):
                     greatest, longest = size, prefix
         return greatest, longest
 
-    def _read_common_beginning(self, prompts: Sequence[tuple[int, ...]]) -> None:
-        """Read the tokens with which all prompts begin, unless they are remembered or few."""
-        if len(prompts) < 2:
-            return
-        first, last = min(prompts), max(prompts)  # all prompts lie between them in lexical order, and share their common start
-        common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-        self._read(first[: min(common, *(len(prompt) - 1 for prompt in prompts))])
-
     def _read(self, tokens: tuple[int, ...]) -> None:
         """Read and remember tokens, unless nearly all of them are remembered."""
         known, best = self._longest(tokens)
@@ -202,3 +230,41 @@ class Prefixes(ABC):
         branch = Branch.line(prefix, tokens[known:], [])
         self.compute([branch])
         branch.keep(len(branch.tokens))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of one request as a tree behind its prompt. A start that several candidates share is computed once."""
+
+    branch: Branch
+    """The new tokens of the prompt, then those of the candidates."""
+    tokens: tuple[list[int], ...]
+    """The tokens of each candidate, the end of turn included."""
+    rows: tuple[list[int], ...]
+    """For each token in `tokens` the row of the branch's logits that predicts it."""
+
+    @classmethod
+    def of(cls, prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[int]], end: int) -> Candidates:
+        """Return candidates behind a prompt, each followed by `end`, the end of turn.
+
+        The prefix is the part of the prompt that is remembered, at most all but its last token.
+        """
+        branch = Branch.line(prefix, prompt[len(prefix.tokens) :], [])
+        last = len(branch.tokens) - 1
+        tree = Tree(branch.tokens, branch.parents)
+        nodes = [[last, *tree.grow(last, tokens)] for tokens in candidates]
+        branch.wanted += range(last, len(branch.tokens))
+        return cls(branch, tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes))
+
+
+@torch.inference_mode()
+def candidate_log_probs(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[float, ...]]]:
+    """Return the log-probability of each token of each candidate, for several requests in one pass. The prompts are remembered."""
+    log_probs = []
+    for candidates, logits in zip(requests, prefixes.compute([candidates.branch for candidates in requests]), strict=True):
+        candidates.branch.keep(candidates.branch.wanted[0] + 1)
+        rows, tokens = (list(itertools.chain(*each)) for each in (candidates.rows, candidates.tokens))
+        # in place: allocating a tensor of this size takes four times as long as computing its numbers
+        predicted = iter(torch.log_softmax(logits, -1, out=logits)[rows, tokens].tolist())
+        log_probs.append([tuple(itertools.islice(predicted, len(path))) for path in candidates.tokens])
+    return log_probs

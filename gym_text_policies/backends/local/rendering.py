@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from jinja2 import TemplateError, meta, nodes
+from jinja2 import TemplateError
 
-from gym_text.errors import PolicyError, UsageError, import_extra, unknown_choice
+from gym_text.errors import PolicyError
 from gym_text_policies.backends.call_format import CallFormat, call_parts
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, AnswerStart, ChatFormat, Think
 from gym_text_policies.records import Message
@@ -24,18 +23,6 @@ _OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, Re
 """Errors that a chat template can raise, as it is a program."""
 _THOUGHTS = ("reasoning_content", "thinking")
 """Fields, beside ``reasoning``, in which templates look for the thought before an answer."""
-
-
-_Found = TypeVar("_Found")
-
-
-class _Chats(NamedTuple):
-    """How a template wants its chats."""
-
-    parts: bool
-    """Whether a message's content has to be a list of parts, as for models that see pictures."""
-    folds: bool
-    """Whether a system message has to become part of the first question, as the template refuses it or leaves it out."""
 
 
 def rendered(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart = PLAIN) -> str:
@@ -56,31 +43,27 @@ def rendered(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerSt
         raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
 
 
-def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None, end_of_turn: str = "") -> ChatFormat:
+def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> ChatFormat:
     """Return what the chat template says of answers; it is asked once for each tokenizer.
 
     Args:
         tokenizer: One of transformers with a chat template.
         arguments: The user's template arguments; None: those of `set_format`.
-        end_of_turn: The text of the token that ends an answer; empty: that of `set_format`, or else what the template writes.
     """
-    settled = _settings.get(tokenizer, ({}, ""))
-    given, end = dict(settled[0] if arguments is None else arguments), end_of_turn or settled[1]
+    settled, end = _settings.get(tokenizer, ({}, ""))
+    given = settled if arguments is None else dict(arguments)
     source = json.dumps(tokenizer.chat_template, ensure_ascii=False)
     key = source, json.dumps(given, sort_keys=True), end
-    return _remembered(tokenizer, key, lambda: ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, given, end))
+    render = functools.partial(_tried, weakref.ref(tokenizer))
+    chats: ChatFormat = _remembered(tokenizer, key, lambda: ChatFormat(render, source, given, end))
+    return chats
 
 
 def calls_of(tokenizer: Any, arguments: Mapping[str, Any], think: Think = None) -> CallFormat:
-    """Return what the chat template says of calls of a tool; it is asked once for each tool.
-
-    Args:
-        tokenizer: One of transformers with a chat template.
-        arguments: Template arguments, with the tool: see `with_tool`.
-        think: Whether the model thinks before it calls.
-    """
+    """Return what the chat template says of calls of the tool in its arguments, see `with_tool`; it is asked once for each."""
     chats = format_of(tokenizer, arguments)
-    return _remembered(tokenizer, (id(chats), think), lambda: CallFormat(chats, think))  # `chats` is remembered, too
+    calls: CallFormat = _remembered(tokenizer, (id(chats), think), lambda: CallFormat(chats, think))  # `chats` is kept, too
+    return calls
 
 
 def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = "") -> None:
@@ -88,93 +71,42 @@ def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = 
     _settings[tokenizer] = dict(arguments), end_of_turn
 
 
-def check_arguments(tokenizer: Any, arguments: Mapping[str, Any]) -> None:
-    """Check that a chat template names its arguments.
-
-    Raises:
-        UsageError: If there is an argument that the template does not name.
-    """
-    module = import_extra("transformers.utils.chat_template_utils", "local")
-    template = tokenizer.get_chat_template()
-    syntax = module._compile_jinja_template(template).environment.parse(template)
-    own = {name.name for name in syntax.find_all(nodes.Name) if name.ctx != "load"}
-    known = (meta.find_undeclared_variables(syntax) - own | set(_OPTIONAL.findall(template))) - _OF_CHATS
-    for name in arguments:
-        if not known:
-            raise UsageError(f"template_kwargs: expected none, as this model's chat template takes no arguments; got {name!r}.")
-        if name not in known:
-            raise unknown_choice("template_kwargs", name, sorted(known))
-
-
-_OF_CHATS = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
-"""What templates take that is no setting of the user."""
-_OPTIONAL = re.compile(r"(?<![.\w])(\w+)\s*(?:\bis\s+(?:not\s+)?(?:un)?defined\b|\|\s*default\b)")
-"""A variable that a template sets itself where it is not given."""
 _settings: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
 _known: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
 
 
-def _remembered(tokenizer: Any, key: Hashable, find: Callable[[], _Found]) -> _Found:
+def _remembered(tokenizer: Any, key: Hashable, find: Callable[[], Any]) -> Any:
     """Return what `find` returns; it is called once for each tokenizer and key, and its result must not refer to the tokenizer."""
     known = _known.setdefault(tokenizer, {})
     if key not in known:
         known[key] = find()
-    found: _Found = known[key]
-    return found
+    return known[key]
 
 
 def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
     """Return a chat as text; None if the template refuses it."""
-    alive = tokenizer()
-    if alive is None:
-        raise ReferenceError("ChatFormat: expected that its tokenizer is still in use; it is not. Keep the tokenizer.")
     try:
-        return _applied(alive, messages, arguments, generation=generation)
+        return _applied(tokenizer(), messages, arguments, generation=generation)
     except _OF_TEMPLATES:
         return None
 
 
 def _applied(tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, generation: bool = True) -> str:
-    chats = _chats(tokenizer)
-    if chats.folds and messages and messages[0]["role"] == "system":
+    parts, folds = _remembered(tokenizer, ("chats", str(tokenizer.chat_template)), lambda: _wanted(tokenizer))
+    if folds and messages and messages[0]["role"] == "system":
         messages = _folded(messages)
-    return _written(tokenizer, messages, arguments, parts=chats.parts, generation=generation)
+    return _written(tokenizer, messages, arguments, parts=parts, generation=generation)
 
 
-def _written(
-    tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, parts: bool, generation: bool = True
-) -> str:
-    chat: list[dict[str, Any]] = []
-    for message in messages:
-        thought = dict.fromkeys(_THOUGHTS, message["reasoning"]) if "reasoning" in message else {}
-        content = {"content": [{"type": "text", "text": message["content"]}]} if parts else {}
-        calls = _calls(message, arguments) if "call" in message or message["role"] == "tool" else {}
-        chat.append({key: value for key, value in message.items() if key != "call"} | thought | content | calls)
-    text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **arguments)
-    most = _MOST_ADDED + 2 * sum(len(text) for message in messages for text in message.values())
-    if len(text) > most:
-        raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
-    return text
+def _wanted(tokenizer: Any) -> tuple[bool, bool]:
+    """Return how the template wants its chats.
 
-
-def _calls(message: Message, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a message that are a call of the tool, or that name the tool whose result the message is."""
-    tools = arguments.get("tools")
-    if not tools:
-        raise ValueError("expected the description of the tool that the chat calls; got a chat with calls alone")
-    return call_parts(message, tools[0]["function"]["name"])
-
-
-def _chats(tokenizer: Any) -> _Chats:
-    """Return how the template wants its chats; it is tried once for each template."""
-
-    def find() -> _Chats:
-        question = PROBE[1:2]
-        parts = not _writes(tokenizer, question, parts=False) and _writes(tokenizer, question, parts=True)
-        # Gemma 2 refuses the role of the system, Mistral a chat that does not begin with a question
-        return _Chats(parts, folds=not _writes(tokenizer, PROBE[:2], parts=parts))
-
-    return _remembered(tokenizer, ("chats", str(tokenizer.chat_template)), find)
+    Returns:
+        Whether a message's content has to be a list of parts, as for models that see pictures; and whether a system message has to
+        become part of the first question: Gemma 2 refuses the role, and other templates leave its text out.
+    """
+    parts = not _writes(tokenizer, PROBE[1:2], parts=False) and _writes(tokenizer, PROBE[1:2], parts=True)
+    return parts, not _writes(tokenizer, PROBE[:2], parts=parts)
 
 
 def _writes(tokenizer: Any, messages: Sequence[Message], *, parts: bool) -> bool:
@@ -184,6 +116,26 @@ def _writes(tokenizer: Any, messages: Sequence[Message], *, parts: bool) -> bool
     except _OF_TEMPLATES:
         return False
     return all(message["content"] in text for message in messages)
+
+
+def _written(
+    tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, parts: bool, generation: bool = True
+) -> str:
+    chat: list[dict[str, Any]] = []
+    for message in messages:
+        fields: dict[str, Any] = {key: value for key, value in message.items() if key != "call"}
+        if "reasoning" in message:
+            fields |= dict.fromkeys(_THOUGHTS, message["reasoning"])
+        if parts:
+            fields["content"] = [{"type": "text", "text": message["content"]}]
+        if "call" in message or message["role"] == "tool":
+            fields |= call_parts(message, arguments["tools"][0]["function"]["name"])
+        chat.append(fields)
+    text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **arguments)
+    most = _MOST_ADDED + 2 * sum(len(text) for message in messages for text in message.values())
+    if len(text) > most:
+        raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
+    return text
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:
@@ -208,4 +160,5 @@ def written_tokens(tokenizer: Any) -> tuple[str, ...]:
         added = [str(token) for token in tokenizer.added_tokens_decoder.values() if not token.special]
         return tuple(token for token in added if len(token.strip()) > 1 and token in template)
 
-    return _remembered(tokenizer, ("markers", template), find)
+    markers: tuple[str, ...] = _remembered(tokenizer, ("markers", template), find)
+    return markers

@@ -4,79 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-
-@dataclass(frozen=True)
-class Draw:
-    """How tokens are drawn. The limits hold for draws alone: the most probable token is always within them."""
-
-    temperature: float = 0.0
-    """0: the most probable token. Else one is drawn, from the probabilities to the power of 1 / temperature."""
-    top_k: int | None = None
-    """Among this many most probable tokens."""
-    top_p: float | None = None
-    """Among the most probable tokens whose probabilities sum to at least this."""
-    min_p: float | None = None
-    """Among the tokens with at least this share of the most probable one's probability."""
-
-    def limited(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return logits with -inf for all tokens that may not be drawn: first `top_k`, then `top_p`, then `min_p`.
-
-        transformers' `generate` has the same order; each limit is computed from what the limit before it left.
-
-        Args:
-            logits: Of all tokens, divided by the temperature; float32 of shape (vocabulary,).
-        """
-        if self.top_k:
-            least = logits.topk(min(self.top_k, len(logits))).values[-1]
-            logits = logits.masked_fill(logits < least, -math.inf)
-        if self.top_p is not None and self.top_p < 1:
-            ascending, tokens = logits.sort()
-            outside = ascending.softmax(-1).cumsum(-1) <= 1 - self.top_p
-            outside[-1] = False
-            logits = logits.index_fill(0, tokens[outside], -math.inf)
-        if self.min_p:
-            probabilities = logits.softmax(-1)
-            logits = logits.masked_fill(probabilities < self.min_p * probabilities.max(), -math.inf)
-        return logits
+from gym_text_policies.backends.base import Request
 
 
 class Sampler:
     """Chooses the tokens of one answer, among those that a grammar allows.
 
     Args:
-        draw: How tokens are drawn.
-        seed: Seed of what is drawn.
-        grammar: An ``LLMatcher`` of llguidance, or None.
-        keeps: Whether to keep the log-probability of each token that is taken.
+        request: How tokens are drawn: temperature, seed, and the limits `top_k`, `top_p` and `min_p`, in this order, as in
+            transformers' `generate`. The most probable token is always within the limits. If the request asks for tokens, the
+            log-probability of each token that is taken is kept.
     """
 
-    def __init__(self, draw: Draw, seed: int, grammar: Any = None, *, keeps: bool = False) -> None:
+    def __init__(self, request: Request) -> None:
         self.log_probs: list[float] = []
         """The log-probability of each taken token: in the distribution that it was drawn from, or at temperature 1 if nothing is
         drawn."""
-        self.grammar = grammar
-        """What the next tokens may be; it can be set between a thought and an answer."""
-        self._keeps = keeps
-        self._draw = draw
-        self._generator = torch.Generator().manual_seed(seed)
+        self.grammar: Any = None
+        """An ``LLMatcher`` of llguidance: what the next tokens may be; it can be set between a thought and an answer."""
+        self._keeps, self._temperature = request.tokens, request.temperature
+        self._limits: Any = LogitsProcessorList()
+        if request.top_k:
+            self._limits.append(TopKLogitsWarper(request.top_k))
+        if request.top_p is not None and request.top_p < 1:
+            self._limits.append(TopPLogitsWarper(request.top_p))
+        if request.min_p:
+            self._limits.append(MinPLogitsWarper(request.min_p))
+        self._generator = torch.Generator().manual_seed(request.seed or 0)
 
     def forced(self, max_tokens: int) -> list[int]:
         """Return the next tokens for which the grammar allows one choice alone, at most `max_tokens`."""
         return list(self.grammar.compute_ff_tokens())[:max_tokens] if self.grammar and max_tokens > 0 else []
 
     def take(self, logits: torch.Tensor) -> Iterator[int]:
-        """Yield the next token after each row of logits, until the caller stops.
-
-        Args:
-            logits: Of all tokens, float32 of shape (rows, vocabulary).
-        """
-        if self.grammar or self._draw.temperature or self._keeps:
+        """Yield the next token after each row of logits, float32 of shape (rows, vocabulary), until the caller stops."""
+        if self.grammar or self._temperature or self._keeps:
             yield from map(self._next, logits.cpu())  # on the CPU, so that draws do not depend on the device
         else:
             yield from logits.argmax(-1).tolist()
@@ -88,9 +56,8 @@ class Sampler:
             allowed = torch.zeros(len(logits), dtype=torch.bool)
             allowed[: len(bits)] = torch.from_numpy(bits[: len(logits)].astype(bool))
             logits = logits.masked_fill(~allowed, -math.inf)
-        logits = logits / (self._draw.temperature or 1.0)
-        if self._draw.temperature:
-            logits = self._draw.limited(logits)
+        if self._temperature:
+            logits = self._limits(None, logits[None] / self._temperature)[0]
             token = int(torch.multinomial(logits.softmax(-1), 1, generator=self._generator))
         else:
             token = int(logits.argmax())

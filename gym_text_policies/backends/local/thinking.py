@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
-import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,21 +17,8 @@ from gym_text_policies.records import Tokens
 
 _MORE = 4
 """Tokens that are looked at beside those of a marker: a marker of n characters has at most n tokens."""
-
-
-class _State(enum.Enum):
-    """What the generated tokens are."""
-
-    UNDECIDED = enum.auto()
-    """They may become the marker that opens a thought, or that of an answer."""
-    INSIDE = enum.auto()
-    """A thought that has not ended."""
-    CLOSED = enum.auto()
-    """A thought that the model has closed."""
-    STOPPED = enum.auto()
-    """A thought in which the model has ended its turn."""
-    NO_THOUGHT = enum.auto()
-    """The beginning of an answer."""
+_FIRST = 64
+"""Tokens among which the marker that opens a thought must be."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,7 @@ class PromptAndThought:
         """Number of the tokens before the answer that the model did not generate."""
         return len(self.prompt) - self.thought_tokens
 
-    def said(self, *, tokens_cached: int, tokens_in: int, tokens_out: int, **fields: Any) -> Answer:
+    def said(self, *, tokens_cached: int, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Answer:
         """Return an answer.
 
         Args:
@@ -127,125 +112,6 @@ def thinking_start(chats: ChatFormat) -> AnswerStart | None:
     return None
 
 
-class ThoughtMarkers:
-    """How one model writes thoughts at one place.
-
-    Args:
-        tokenizer: One of transformers.
-        answer_start: Where the thought begins.
-        stops: The tokens that end a turn.
-    """
-
-    def __init__(self, tokenizer: Any, answer_start: AnswerStart, stops: Collection[int]) -> None:
-        self._tokenizer, self._stops = tokenizer, stops
-        self.answer_start = answer_start
-        self.opened, self.closed = answer_start.thought_open.strip(), answer_start.thought_close.strip()
-        answer = answer_start.opening.strip()
-        # channels: an answer has a marker of its own, and whatever does not begin with that is a thought
-        self.answer_open = "" if not self.opened or answer.startswith((self.opened, self.closed)) else answer
-        self._piece = functools.lru_cache(1 << 16)(lambda token: self.raw([token]))
-
-    def raw(self, tokens: Sequence[int]) -> str:
-        """Return tokens as text, the special ones included."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text
-
-    def ids(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text of the template."""
-        return tuple(template_tokens(self._tokenizer, text)) if text else ()
-
-    def watch(self) -> ThoughtWatch:
-        """Return what watches one thought."""
-        return ThoughtWatch(self)
-
-    def stops(self, token: int) -> bool:
-        """Return whether a token ends the turn."""
-        return token in self._stops
-
-    def ends_closed(self, tokens: Sequence[int]) -> bool:
-        """Return whether the last of these tokens completes the marker that closes a thought."""
-        if self.closed[-1] not in self._piece(tokens[-1]):
-            return False
-        return self.closed in self.raw(tokens[-len(self.closed) - _MORE :])
-
-    def plain(self, text: str) -> str:
-        """Return a text without special tokens and without space around it."""
-        return self._special.sub("", text).strip()
-
-    @functools.cached_property
-    def _special(self) -> re.Pattern[str]:
-        special = sorted(special_tokens(self._tokenizer), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, special)) or "(?!)")
-
-    def answer(self, tokens: Sequence[int], text: str) -> tuple[str, bool]:
-        """Return the answer in generated tokens, and whether all thoughts in it ended.
-
-        It stands behind the last thought among these tokens. If that does not end, there is no answer.
-
-        Args:
-            tokens: What the model generated behind its first thought.
-            text: The same as text, without special tokens.
-        """
-        raw = self.raw(tokens)
-        if not any(marker and marker in raw for marker in (self.opened, self.closed)):
-            return text, True
-        behind = raw.rpartition(self.closed)[2]
-        return ("", False) if self.opened and self.opened in behind else (self.plain(behind), True)
-
-
-class ThoughtWatch:
-    """Watches the tokens of one thought while the model generates them. Called with all of them, it says whether to stop."""
-
-    def __init__(self, markers: ThoughtMarkers) -> None:
-        self._markers = markers
-        self._state = _State.UNDECIDED if markers.opened else _State.INSIDE
-
-    def __call__(self, tokens: list[int]) -> bool:
-        """Return whether the thought ends with the last of these tokens, or there is none."""
-        markers = self._markers
-        if markers.stops(tokens[-1]):
-            self._state = _State.NO_THOUGHT if self._state is _State.UNDECIDED else _State.STOPPED
-        elif self._state is _State.UNDECIDED:
-            self._state = self._begun(markers.raw(tokens).lstrip())
-        if self._state is _State.INSIDE and markers.ends_closed(tokens):
-            self._state = _State.CLOSED
-        return self._state not in (_State.UNDECIDED, _State.INSIDE)
-
-    def _begun(self, text: str) -> _State:
-        """Return what a text is that does not begin with space."""
-        opened, answer = self._markers.opened, self._markers.answer_open
-        if text.startswith(opened):
-            return _State.INSIDE
-        if opened.startswith(text) or (answer.startswith(text) and text != answer):
-            return _State.UNDECIDED
-        return _State.INSIDE if answer and not text.startswith(answer) else _State.NO_THOUGHT
-
-    def thought(self, tokens: Sequence[int]) -> Thought | None:
-        """Return the thought, with what closes it; None if the model began an answer.
-
-        Args:
-            tokens: What the model generated.
-        """
-        if self._state is _State.NO_THOUGHT:
-            return None
-        markers, said = self._markers, list(tokens)
-        answer_start = markers.answer_start
-        if self._state is _State.UNDECIDED:
-            return Thought("", (), markers.ids(answer_start.thought_open + answer_start.thought_close), cut=True)
-        if self._state is _State.STOPPED:
-            said.pop()
-        text = markers.raw(said)
-        if self._state is not _State.CLOSED or not answer_start.is_closed(text):
-            # taken back: the beginning of a closing marker, and a token that is the marker's end and the answer's beginning
-            while said and (markers.closed in text or ends_with_beginning(text, markers.closed)):
-                said.pop()
-                text = markers.raw(said)
-        inner = text.lstrip().removeprefix(markers.opened)
-        inner = inner.rpartition(markers.closed)[0] if markers.closed in inner else inner
-        closing = markers.ids(answer_start.closing(text))
-        return Thought(markers.plain(inner), tuple(said), closing, cut=self._state is not _State.CLOSED)
-
-
 def with_budget(answer_start: AnswerStart, request: Request, window: int) -> tuple[AnswerStart, int | None]:
     """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
 
@@ -272,3 +138,94 @@ def with_budget(answer_start: AnswerStart, request: Request, window: int) -> tup
 def ends_with_beginning(text: str, marker: str) -> bool:
     """Return whether a text ends with the beginning of a marker."""
     return any(text.endswith(marker[:size]) for size in range(1, len(marker)))
+
+
+class ThoughtMarkers:
+    """How one model writes thoughts at one place.
+
+    Args:
+        tokenizer: One of transformers.
+        answer_start: Where the thought begins.
+        stops: The tokens that end a turn.
+    """
+
+    def __init__(self, tokenizer: Any, answer_start: AnswerStart, stops: Collection[int]) -> None:
+        self._tokenizer, self._stops, self._answer_start = tokenizer, stops, answer_start
+        self.opened, self.closed = answer_start.thought_open.strip(), answer_start.thought_close.strip()
+        answer = answer_start.opening.strip()
+        # channels: an answer has a marker of its own, and whatever does not begin with that is a thought
+        self._answer_open = "" if not self.opened or answer.startswith((self.opened, self.closed)) else answer
+
+    def raw(self, tokens: Sequence[int]) -> str:
+        """Return tokens as text, the special ones included."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text of the template."""
+        return tuple(template_tokens(self._tokenizer, text)) if text else ()
+
+    def ends(self, tokens: Sequence[int]) -> bool:
+        """Return whether a thought ends with the last of the generated tokens, or they begin with none."""
+        if tokens[-1] in self._stops:
+            return True
+        begins = self._begins(tokens)
+        return begins is False or (begins is True and self._closes(tokens))
+
+    def _begins(self, tokens: Sequence[int]) -> bool | None:
+        """Return whether generated tokens begin with a thought; None if they may become the marker of a thought or an answer."""
+        if not self.opened:
+            return True
+        text = self.raw(tokens[:_FIRST]).lstrip()
+        if text.startswith(self.opened):
+            return True
+        if self.opened.startswith(text) or (self._answer_open.startswith(text) and text != self._answer_open):
+            return None
+        return bool(self._answer_open) and not text.startswith(self._answer_open)
+
+    def _closes(self, tokens: Sequence[int]) -> bool:
+        """Return whether the last of these tokens completes the marker that closes a thought."""
+        return self.closed[-1] in self.raw(tokens[-1:]) and self.closed in self.raw(tokens[-len(self.closed) - _MORE :])
+
+    def thought(self, tokens: Sequence[int]) -> Thought | None:
+        """Return the thought, with what closes it; None if the model began an answer.
+
+        Args:
+            tokens: What the model generated, up to where it `ends`.
+        """
+        stopped = bool(tokens) and tokens[-1] in self._stops
+        said = list(tokens[:-1] if stopped else tokens)
+        begins, answer_start = self._begins(said), self._answer_start
+        if begins is False or (begins is None and stopped):
+            return None
+        if begins is None:
+            return Thought("", (), self.ids(answer_start.thought_open + answer_start.thought_close), cut=True)
+        text, closed = self.raw(said), bool(said) and not stopped and self._closes(said)
+        if not closed or not answer_start.is_closed(text):
+            # taken back: the beginning of a closing marker, and a token that is the marker's end and the answer's beginning
+            while said and (self.closed in text or ends_with_beginning(text, self.closed)):
+                said.pop()
+                text = self.raw(said)
+        inner = text.lstrip().removeprefix(self.opened)
+        inner = inner.rpartition(self.closed)[0] if self.closed in inner else inner
+        return Thought(self._plain(inner), tuple(said), self.ids(answer_start.closing(text)), cut=not closed)
+
+    def answer(self, tokens: Sequence[int], text: str) -> tuple[str, bool]:
+        """Return the answer in generated tokens, and whether all thoughts in it ended.
+
+        It stands behind the last thought among these tokens. If that does not end, there is no answer.
+
+        Args:
+            tokens: What the model generated behind its first thought.
+            text: The same as text, without special tokens.
+        """
+        raw = self.raw(tokens)
+        if not any(marker and marker in raw for marker in (self.opened, self.closed)):
+            return text, True
+        behind = raw.rpartition(self.closed)[2]
+        return ("", False) if self.opened and self.opened in behind else (self._plain(behind), True)
+
+    def _plain(self, text: str) -> str:
+        """Return a text without special tokens and without space around it."""
+        special = sorted(special_tokens(self._tokenizer), key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, special)) or "(?!)", "", text).strip()

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, PROBE, AnswerStart
-from gym_text_policies.backends.local.rendering import (
-    calls_of,
-    check_arguments,
-    format_of,
-    rendered,
-    special_tokens,
-    written_tokens,
-)
+from gym_text_policies.backends.local.rendering import format_of, rendered, special_tokens, written_tokens
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -26,7 +17,7 @@ _DROPPED_TOGETHER = 8
 each step."""
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart = PLAIN) -> list[int]:
+def prompt_tokens(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart = PLAIN, *, behind: str = "") -> list[int]:
     """Return the tokens of a chat, up to where the model's answer begins.
 
     Special tokens of the tokenizer mark the roles. The template may write more markers, such as ``</think>``, that are single
@@ -38,12 +29,8 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], answer_start: Ans
         tokenizer: One of transformers with a chat template.
         messages: The chat.
         answer_start: Where the answer begins, or the thought before it; see `ChatFormat.answer_start`.
+        behind: A text that the chat contains once; the tokens are those of the part behind it.
     """
-    return _tokens_behind(tokenizer, messages, answer_start)
-
-
-def _tokens_behind(tokenizer: Any, messages: Sequence[Message], answer_start: AnswerStart, behind: str = "") -> list[int]:
-    """Return the tokens of the part of a chat that stands behind a text; the chat contains this text once."""
 
     def write(hide: Callable[[str], str]) -> str:
         chat = [{key: hide(value) if key in _TEXTS else value for key, value in message.items()} for message in messages]
@@ -51,10 +38,8 @@ def _tokens_behind(tokenizer: Any, messages: Sequence[Message], answer_start: An
         return text[text.index(behind) + len(behind) :]
 
     texts = [message[field] for message in messages for field in _TEXTS if field in message]
-    before_word = bool(answer_start.opening or answer_start.arguments) and "tools" not in dict(
-        answer_start.arguments
-    )  # a call begins with a marker
-    return tokens_around(tokenizer, texts, write, before_word=before_word)
+    calls = "tools" in dict(answer_start.arguments)  # a call begins with a marker
+    return tokens_around(tokenizer, texts, write, before_word=bool(answer_start.opening or answer_start.arguments) and not calls)
 
 
 def tokens_around(
@@ -62,15 +47,14 @@ def tokens_around(
 ) -> list[int]:
     """Return the tokens of what a chat template writes around texts, none of which becomes a special token.
 
-    Args:
-        tokenizer: One of transformers.
-        texts: The texts.
-        write: Returns what the template writes, with each text passed through a function.
-        before_word: See `template_tokens`.
+    `write` returns what the template writes, with each text passed through a function. On `before_word` see `template_tokens`.
     """
     special = sorted({*special_tokens(tokenizer), *written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-    if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
+    # some tokenizers turn capitals into small letters, or a full-width "<" into the usual one, before they look for tokens
+    normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    read = [*texts, *(str(normaliser.normalize_str(text)) for text in texts if normaliser)]
+    if not any(pattern.search(text) for text in read):
         return template_tokens(tokenizer, write(str), before_word=before_word)
     # each special token in a text is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
@@ -108,11 +92,8 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
 def template_tokens(tokenizer: Any, text: str, *, before_word: bool = True) -> list[int]:
     """Return the tokens of a text that the chat template writes, such as what closes a thought. Its markers are recognised.
 
-    Args:
-        tokenizer: One of transformers.
-        text: What the template writes.
-        before_word: Whether these are the tokens that the text has before a word. Some tokenizers, such as GPT-2's, make a token of
-            its own of the last space before a word.
+    With `before_word` they are the tokens that the text has before a word: some tokenizers, such as GPT-2's, make a token of its
+    own of the last space before a word.
     """
     if before_word and len(text) - len(text.rstrip()) > 1:
         longer, word = _tokens_of(tokenizer, text + _WORD), _tokens_of(tokenizer, _WORD)
@@ -130,12 +111,6 @@ def _tokens_of(tokenizer: Any, text: str) -> list[int]:
     return tokens
 
 
-def _normalised(tokenizer: Any, text: str) -> str:
-    """Return a text as the tokenizer reads it. Some turn capitals into small letters, or a full-width ``<`` into the usual one."""
-    normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
-    return str(normaliser.normalize_str(text)) if normaliser else text
-
-
 def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
     """Return the tokens of several texts, each tokenised by itself. Special tokens are read as text."""
     return [
@@ -151,7 +126,7 @@ def continued_tokens(
     If the model's words are tokenised again, the tokens may differ from those that it generated: it may have used other tokens for
     a word, generated special tokens, or been cut. So the generated tokens are kept. The tokens from the end of the model's turn on
     do not depend on its words, as they begin with a special token. If the template writes earlier turns in another way than the
-    last, as those do that leave out earlier thoughts, the whole chat is tokenised anew.
+    last, as those do that leave out earlier thoughts, or if the turn is a call of a tool, the whole chat is tokenised anew.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -161,17 +136,12 @@ def continued_tokens(
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     thought = "reasoning" in messages[last]
-    calls = calls_of(tokenizer, dict(answer_start.arguments)) if "call" in messages[last] else None
-    continues = calls.continues if calls else functools.partial(format_of(tokenizer).continues, answer_start)
-    if (answer_start.thinks and not thought) or not continues(thought=thought):
+    another = "call" in messages[last] or (answer_start.thinks and not thought)
+    if another or not format_of(tokenizer).continues(answer_start, thought=thought):
         return prompt_tokens(tokenizer, messages, answer_start)
     sign = _unused_character("".join(text for message in messages for text in message.values()))
-    signed = {"call": json.dumps({calls.argument: sign}, ensure_ascii=False)} if calls else {"content": sign}
-    following = _tokens_behind(
-        tokenizer, [*messages[:last], {**messages[last], **signed}, *messages[last + 1 :]], answer_start, sign
-    )
-    if calls:  # the rest of the call is generated as well
-        following = following[following.index(*template_tokens(tokenizer, calls.end)) :]
+    marked = [*messages[:last], {**messages[last], "content": sign}, *messages[last + 1 :]]
+    following = prompt_tokens(tokenizer, marked, answer_start, behind=sign)
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 
@@ -219,16 +189,15 @@ def fitting_tokens(
     return tokens_without(dropped), dropped
 
 
-def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
+def check_tokenizer(tokenizer: Any, why: str) -> None:
     """Check that a tokenizer can write chats and end answers, before a model's weights are read.
 
     Args:
         tokenizer: One of transformers.
         why: The beginning of the error.
-        most: Number of tokens in the model's vocabulary, if known.
 
     Raises:
-        UsageError: If there is no chat template that writes a conversation, or no end of turn in the model's vocabulary.
+        UsageError: If there is no chat template that writes a conversation, or no end of turn.
     """
     if not tokenizer.chat_template:
         raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
@@ -239,15 +208,14 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
     lost = [message["role"] for message in PROBE if message["content"] not in text]
     if lost:
         raise UsageError(f"{why} expected a chat template that writes all messages; it leaves out that of the {lost[0]}.")
+    for argument in format_of(tokenizer).arguments:
+        if not re.search(rf"\b{re.escape(argument)}\b", str(tokenizer.chat_template)):
+            raise UsageError(f"{why} template_kwargs: expected arguments that the chat template names; got {argument!r}.")
     try:
-        check_arguments(tokenizer, format_of(tokenizer).arguments)
         format_of(tokenizer).answer_start()
-        end = end_of_turn(tokenizer)
+        end_of_turn(tokenizer)
     except UsageError as error:
         raise UsageError(f"{why} {error}") from error
-    if most is not None and end >= most:
-        got = format_of(tokenizer).end_marker
-        raise UsageError(f"{why} expected an end of turn among the {most} tokens that the model knows; got {got!r}, number {end}.")
 
 
 def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> int:

@@ -171,9 +171,8 @@ class ExactScores:
         if tokens and generated.finish == "stop" and not answer_start.is_closed(markers.raw(tokens)):
             ends = stops(self._tokenizer, tokens[-1], answer_start)  # the server may know more ends
             markers = ThoughtMarkers(self._tokenizer, answer_start, ends)
-        watch = markers.watch()
-        size = next((size for size in range(1, len(tokens) + 1) if watch(tokens[:size])), len(tokens))
-        return watch.thought(tokens[:size])
+        size = next((size for size in range(1, len(tokens) + 1) if markers.ends(tokens[:size])), len(tokens))
+        return markers.thought(tokens[:size])
 
     def _answer(self, answer_start: AnswerStart, generated: Generated, *, words: bool) -> tuple[str, Generated]:
         """Return the text of a generated answer without thoughts (with a JSON schema it has none), and its tokens up to its end."""

@@ -12,15 +12,16 @@ layout a model needs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import Tree, depths, padded, paths, spans
+from gym_text_policies.backends.local.cached import padded, paths
+from gym_text_policies.backends.local.packed import Mask, Segments, packed_attention
+from gym_text_policies.backends.local.prefixes import Tree, depths, spans
 from gym_text_policies.training.model.sequences import Conversation
 
 _BLOCK = 192
@@ -61,7 +62,7 @@ class PackedRow:
         self.offsets = [tree.graft(conversation.tree) for conversation in conversations]
         """For each conversation the offset in the row of each node of its tree."""
         self.tokens, self._positions = tree.tokens, depths(tree.parents, 0)
-        self._blocks = _Blocks(_blocks(model, tree.parents, self._positions))
+        self._blocks = Segments(_blocks(model, tree.parents, self._positions))
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the model over the row. The results have gradients, unless ``torch.no_grad`` is on.
@@ -121,16 +122,9 @@ class _Block(NamedTuple):
     columns: torch.Tensor
     """The nodes of the row that the mask has columns for: those of the block and their ancestors."""
 
-
-class _Blocks(Segments):
-    """The blocks of a packed row, for `packed_attention`. Each block takes its columns of the row's keys and values."""
-
-    def visible(
-        self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield the keys and values of each block's columns."""
-        for block in self.all:
-            yield keys.index_select(1, block.columns), values.index_select(1, block.columns)
+    def visible(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of the columns."""
+        return keys.index_select(1, self.columns), values.index_select(1, self.columns)
 
 
 # ---------------------------------------------------------------- padded

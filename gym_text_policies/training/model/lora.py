@@ -137,7 +137,7 @@ def checkpoint_layers(model: Any) -> None:
         UsageError: If the model does not read packed rows, or its layers are compiled.
     """
     torch_checkpoint = import_extra("torch.utils.checkpoint", "train").checkpoint
-    from gym_text_policies.backends.local.attention import packed_attention
+    from gym_text_policies.backends.local.packed import packed_attention
 
     layers = model.get_base_model().model.layers
     if not model.packs or layers[0]._compiled_call_impl:

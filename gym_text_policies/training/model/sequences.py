@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gym_text_policies.backends.local.calls import call_tokens
+from gym_text_policies.backends.local.grammars import call_tokens
+from gym_text_policies.backends.local.prefixes import Tree, depths
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, template_tokens, text_tokens
-from gym_text_policies.backends.local.tree import Tree, depths
 from gym_text_policies.data.calls import row_calls
 from gym_text_policies.data.rows import Example
 from gym_text_policies.prompts.tools import called_action

@@ -5,20 +5,21 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import depths, spans
+from gym_text_policies.backends.local.packed import Mask, Segments, packed_attention
+from gym_text_policies.backends.local.prefixes import depths, spans
 
 
 @dataclass
 class Alone:
     """A segment that continues nothing."""
 
+    offset: int
     size: int
     mask: Any
 
-    def extend(self, layer, num_layers, keys, values):
-        assert 0 <= layer < num_layers and keys.shape[1] == values.shape[1] == self.size
-        return keys, values
+    def visible(self, layer, num_layers, keys, values):
+        assert 0 <= layer < num_layers
+        return keys[:, self.offset : self.offset + self.size], values[:, self.offset : self.offset + self.size]
 
 
 def mask_of(parents, known):
@@ -47,7 +48,11 @@ def test_a_mask_has_a_row_for_each_query_head_that_shares_keys():
 def test_segments_of_a_row_do_not_see_each_other(small_model):
     network, _ = small_model
     sequences = [[5, 6, 7], [8], [9, 10, 11, 12]]
-    segments = [Alone(len(tokens), mask_of(range(-1, len(tokens) - 1), 0)) for tokens in sequences]
+    offsets = (0, 3, 4)
+    segments = [
+        Alone(offset, len(tokens), mask_of(range(-1, len(tokens) - 1), 0))
+        for offset, tokens in zip(offsets, sequences, strict=True)
+    ]
     usual = network.config._attn_implementation
     with torch.inference_mode():
         with packed_attention(network):

@@ -12,8 +12,8 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local import transformers
 from gym_text_policies.backends.local.best_first import find, search
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
-from gym_text_policies.backends.local.decoding import Candidates, read
 from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.prefixes import Candidates, candidate_log_probs
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.lookahead import LookAhead, SearchSettings
@@ -37,12 +37,12 @@ def test_the_search_finds_what_all_scores_say(small_model, way):
         several = [[[*draw.choices((7, 8, 9), k=draw.randrange(1, 6))] for _ in range(draw.randrange(1, 25))] for _ in prompts]
         requests = zip(others.open(prompts), prompts, several, strict=True)
         trees = [Candidates.of(*request, END) for request in requests]
-        expected = [list(map(sum, rows)) for rows in read(others, trees)]
+        expected = [list(map(sum, rows)) for rows in candidate_log_probs(others, trees)]
         requests = zip(prefixes.open(prompts), prompts, several, strict=True)
         for found, scores, tokens in zip(find(prefixes, [search(*one, END) for one in requests]), expected, several, strict=True):
             assert scores[found.index] == pytest.approx(max(scores), abs=1e-4)
             assert sum(found.log_probs) == pytest.approx(max(scores), abs=1e-4)
-            assert found.tokens == [*tokens[found.index], END] and tokens.index(tokens[found.index]) == found.index
+            assert found.tokens == (*tokens[found.index], END) and tokens.index(tokens[found.index]) == found.index
     if way is not RereadPrefixes:
         assert all(prefixes.match((*prompt, 5)) >= len(prompt) - 1 for prompt in prompts), "the prompts are remembered"
 

@@ -56,7 +56,7 @@ def test_a_call_is_the_path_of_the_most_probable_tokens_among_the_calls(backends
         left = {name: list(answer.tokens[answer.arguments].said) for name in [called_action(answer.arguments)]}
         for name in NAMES[:3]:
             left[name] = template_tokens(tokenizer, calls.text(name))
-        left[NAMES[3]] = left.get(NAMES[3]) or backend._questions.calls._tokens(calls, NAMES[3])
+        left[NAMES[3]] = left.get(NAMES[3]) or backend._questions.grammars._call_tokens(calls, NAMES[3])
         said = []
         while len(left) > 1:
             with torch.inference_mode():

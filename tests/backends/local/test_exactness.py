@@ -6,9 +6,7 @@ from architectures import QUICK, SIZE, check_learning, check_play
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from gym_text import UsageError
-from gym_text_policies.backends.local import exactness
 from gym_text_policies.backends.local.exactness import exact_prefixes, narrow_windows, window_of
-from gym_text_policies.files import user_cache
 
 
 @pytest.mark.parametrize("kind", QUICK)
@@ -40,47 +38,3 @@ def test_a_model_whose_probabilities_depend_on_chance_is_refused():
     model.lm_head.register_forward_hook(lambda module, inputs, output: output + torch.randn_like(output))
     with pytest.raises(UsageError, match="in every way"):
         exact_prefixes(model, 100)
-
-
-@pytest.fixture
-def compared(tmp_path, monkeypatch):
-    """Return the types of the models that are compared with their plain forward pass; nothing is remembered at first."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(user_cache, "_recalled", {})
-    found, usual = [], exactness._Probe
-    monkeypatch.setattr(exactness, "_Probe", lambda model: found.append(type(model).__name__) or usual(model))
-    return found
-
-
-def small(kind="llama", **settings):
-    config = AutoConfig.for_model(kind, **SIZE, vocab_size=128, **settings)
-    return AutoModelForCausalLM.from_config(config).eval()
-
-
-def test_the_way_that_is_exact_for_weights_is_found_once_for_a_user(compared, tmp_path):
-    assert exact_prefixes(small(), 100, optimise=True, weights="a").way == "packed" and len(compared) == 1
-    user_cache._recalled.clear()  # as another process has it
-    again = exact_prefixes(small(), 100, optimise=True, weights="a")
-    assert again.way == "packed" and len(compared) == 1
-    exact_prefixes(small(), 100, optimise=True, weights="b")
-    assert len(compared) == 2, "other weights"
-    exact_prefixes(small(), 100, weights="a")
-    exact_prefixes(small().to(torch.bfloat16), 100, optimise=True, weights="a")
-    assert len(compared) == 4, "another layout, another precision"
-    exact_prefixes(small(), 100, optimise=True)
-    assert len(compared) == 5, "weights of no name"
-
-
-def test_other_code_or_another_number_of_threads_is_compared_anew(compared, monkeypatch):
-    exact_prefixes(small(), 100, weights="a")
-    monkeypatch.setattr(exactness, "digest_of", lambda files: "edited")
-    exact_prefixes(small(), 100, weights="a")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    exact_prefixes(small(), 100, weights="a")
-    assert len(compared) == 3
-
-
-@pytest.mark.parametrize("value", ["PackedPrefixes", ["packed"]])
-def test_a_remembered_way_that_the_model_cannot_be_read_in_is_no_answer(compared, monkeypatch, value):
-    monkeypatch.setattr(exactness, "recall", lambda kind, facts: value)
-    assert exact_prefixes(small("mamba"), 100, weights="a").way == "reread" and len(compared) == 1

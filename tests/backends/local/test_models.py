@@ -40,9 +40,9 @@ def base(tmp_path_factory, small_model):
 def embedded(base, monkeypatch):
     """Let the small model be the embedded one."""
     monkeypatch.setattr(smollm2, "smollm2_folder", lambda: base)
-    loading._kept.clear(), loading._in_use.clear()
+    loading._kept.clear()
     yield
-    loading._kept.clear(), loading._in_use.clear()
+    loading._kept.clear()
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +161,8 @@ def spoil_by_a_surplus(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (spoil_by_cutting, r"expected a whole adapter_model\.safetensors; it is cut off or damaged"),
-        (spoil_by_pickle, r"got adapter_model\.bin\. Pickles are never loaded"),
+        (spoil_by_cutting, "expected one that fits its base 'smollm2'; .*incomplete"),
+        (spoil_by_pickle, r"expected weights in adapter_model\.safetensors\. Pickles are never loaded"),
         (spoil_by_a_surplus, "expected one that fits its base 'smollm2'; .* have no place"),
         (lambda folder: change(folder, r=8), "expected one that fits its base 'smollm2'; .*size mismatch"),
         (lambda folder: change(folder, base_model_name_or_path=str(folder)), "expected a model as its base; got the adapter"),
@@ -193,9 +193,8 @@ def test_precision_and_place_are_part_of_what_identifies_a_model_except_for_the_
     defaults = {"backend": "transformers", "model": "smollm2"}
     if not torch.cuda.is_available():
         assert load_backend("smollm2").config == defaults
-        assert load_backend("smollm2", dtype="float32", device="cpu", device_map=None).config == defaults
+        assert load_backend("smollm2", dtype="float32", device="cpu").config == defaults
     assert load_backend("smollm2", dtype="bfloat16").config["dtype"] == "bfloat16"
-    assert load_backend("smollm2", device_map="auto").config["device_map"] == "auto"
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "experts_implementation"])
@@ -311,16 +310,11 @@ def test_an_adapter_says_that_its_base_has_other_weights_than_it_was_trained_on(
     assert "its base has other weights" in caplog.text, "to train it further"
 
 
-def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, tmp_path):
+def test_a_runs_folder_stands_for_its_adapter(tiny_model, tmp_path):
     run = tmp_path / "run"
     model = add_lora(load_base(tiny_model)[0])
-    (run / "notes").mkdir(parents=True)
+    run.mkdir()
     (run / "config.json").write_text('{"run": "sft"}')  # of the run, as a model has one of its own
-    for name in ("checkpoint-20", "checkpoint-4", "checkpoint-20.partial"):
-        save_adapter(model, run / name, {"asked": {"strategy": "chat"}})
-    with pytest.raises(UsageError) as refused:
-        models.Source.of(str(run))
-    assert f"is the folder of a run. Name one of its adapters: {run}/checkpoint-20, {run}/checkpoint-4." in str(refused.value)
     save_adapter(model, run / "adapter", {"asked": {"strategy": "chat", "mode": "choose"}})
     assert models.Source.of(str(run)).adapter == str(run / "adapter")
     assert settings_of(str(run)) == {"strategy": "chat", "mode": "choose"}

@@ -196,12 +196,12 @@ def test_where_a_thought_ends_and_what_closes_it(random_models, answer_start, te
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     if split and not ends & set(tokens):
         tokens = [token for character in text for token in text_tokens(tokenizer, character)]
-    watch, generated = markers.watch(), []
+    generated = []
     for token in tokens:
         generated.append(token)
-        if watch(generated):
+        if markers.ends(generated):
             break
-    found = watch.thought(generated)
+    found = markers.thought(generated)
     if thought is None:
         assert found is None
         return
