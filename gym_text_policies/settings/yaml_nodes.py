@@ -48,8 +48,8 @@ def read_yaml(path: str | Path) -> Node:
 def parse_yaml(text: str, source: str) -> Node:
     """Parse a YAML text; errors name `source` as its origin, and are those of `read_yaml`."""
     yaml = import_extra("yaml", "bench")
-    loader = _loader(yaml)(text)
     try:
+        loader = _loader(yaml)(text)
         root = loader.get_single_node()
         return Node(None, f"{source}, line 1: ") if root is None else _from_yaml(loader, root, source, set())
     except yaml.MarkedYAMLError as error:
