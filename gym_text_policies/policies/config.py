@@ -17,7 +17,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
-from gym_text_policies.policies.labels import beside_player, thinking
+from gym_text_policies.policies.labels import additions, thinking
 from gym_text_policies.policies.setting_checks import check_settings
 from gym_text_policies.policies.tree_search import OF_PUCT, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
@@ -172,7 +172,7 @@ class PolicyConfig(PromptOptions):
         parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" * bool(self.pictures))
         how = "".join(f", {part}" for part in parts if part and self.asks_model)
         drawn = ", drawn" if self.deterministic is False else ""
-        return f"{name}{how}{drawn}{every}{beside_player(self.settings)}"
+        return f"{name}{how}{drawn}{every}{additions(self.settings)}"
 
     @property
     def asks_model(self) -> bool:

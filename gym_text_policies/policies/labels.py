@@ -13,10 +13,10 @@ def player_within(policy: Mapping[str, Any]) -> Mapping[str, Any]:
     return policy
 
 
-def beside_player(settings: Mapping[str, Any]) -> str:
+def additions(settings: Mapping[str, Any]) -> str:
     """Return the part of a policy's name that says that it looks ahead, and how many actions are the expert's or random.
 
-    >>> beside_player({"lookahead": "puct", "simulations": 32, "noise": 0.1}), beside_player({})
+    >>> additions({"lookahead": "puct", "simulations": 32, "noise": 0.1}), additions({})
     (', looks ahead: 32 simulations, noise 0.1', '')
     """
     parts = ""

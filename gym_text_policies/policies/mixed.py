@@ -16,7 +16,7 @@ from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
 
-class _Replacing(PolicyWrapper):
+class _ReplacingPolicy(PolicyWrapper):
     """Replaces some of another policy's actions. It asks the other policy for the rest only: no unused answer is paid for."""
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
@@ -31,7 +31,7 @@ class _Replacing(PolicyWrapper):
         """Return the action that replaces the other policy's; None if the other policy decides."""
 
 
-class MixedPolicy(_Replacing):
+class MixedPolicy(_ReplacingPolicy):
     """Plays another policy's actions, but replaces some of them at random.
 
     Args:
@@ -65,7 +65,7 @@ class MixedPolicy(_Replacing):
         return turn.obs["gold_action"] or None if expert < self._expert_share else None
 
 
-class ActionRate(_Replacing):
+class ActionRate(_ReplacingPolicy):
     """Asks a policy at steps 0, k, 2k …, and repeats the last action in between, or asks where it is no longer valid.
 
     It needs `rollout` or `Agent`, which know the last action.

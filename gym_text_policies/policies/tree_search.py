@@ -216,7 +216,7 @@ def search_from(
     yield from simulator.ask(root)
     for _ in range(simulations):
         if method == "puct":
-            nodes, path = yield from _down_the_tree(root, simulator, exploration)
+            nodes, path = yield from _tree_simulation(root, simulator, exploration)
         else:
             nodes, path = yield from _drawn_episode(root, simulator, simulations, rng)
         for node in nodes:
@@ -227,7 +227,7 @@ def search_from(
             return
 
 
-def _down_the_tree(root: Node, simulator: Simulator, exploration: float) -> Simulation:
+def _tree_simulation(root: Node, simulator: Simulator, exploration: float) -> Simulation:
     path: list[str] = []
     nodes = [root]
     while (node := nodes[-1]).visits and node.names:

@@ -16,7 +16,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.environments import environment_name
 from gym_text_policies.environments.stored import levels_config
 from gym_text_policies.files.safe_files import is_regular
-from gym_text_policies.policies.labels import beside_player, thinking
+from gym_text_policies.policies.labels import additions, thinking
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
@@ -149,7 +149,7 @@ def policy_name(config: Mapping[str, Any]) -> str:
     """Return a short name of a policy: also how it looks ahead, and which share is random or the expert's. Names may repeat."""
     kind = str(config.get("kind", "policy"))
     if kind in ("mixed", "lookahead") and isinstance(config.get("player"), Mapping):
-        return policy_name(config["player"]) + beside_player({**config, "lookahead": config.get("method")})
+        return policy_name(config["player"]) + additions({**config, "lookahead": config.get("method")})
     if kind == "gold":
         return "gold (expert)"
     if kind == "llm":

@@ -15,7 +15,7 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.environments import names_environment
 from gym_text_policies.policies.config import FIELDS, MODES, Mode, PolicyConfig, settings_of
-from gym_text_policies.policies.labels import beside_player, thinking
+from gym_text_policies.policies.labels import additions, thinking
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import Node, read_yaml
 
@@ -67,7 +67,7 @@ class Player(PolicyConfig):
     @property
     def added_label(self) -> str:
         """What the name of the row says beside its own name: how the policy looks ahead, and which actions are not its own."""
-        return beside_player(self.settings)
+        return additions(self.settings)
 
     def plays_in(self, environment: str) -> bool:
         """Return whether it plays in an environment, such as ``BabyAIText-v0?task=goto``."""
