@@ -193,7 +193,7 @@ def served(kind, *args, provider=None, options=None, **settings):
     with running(ThinkingServer(kind, *args, **settings)) as server:
         provider = provider or ("ollama" if kind == "ollama" else "openai")
         url = f"{server.url}/v1" if provider == "openai" else server.url
-        address = {"extra": {"temperature": None, "seed": None}} if kind == "openai" else {"base_url": url}
+        address = {} if kind == "openai" else {"base_url": url}
         with contextlib.closing(load_backend(f"{provider}:m", **address, **(options or {}))) as backend:
             if kind == "openai":
                 backend._client = Connection(openai.OpenAI(base_url=url, api_key="none", max_retries=0), "m")

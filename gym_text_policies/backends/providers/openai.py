@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,8 +31,13 @@ from gym_text_policies.backends.providers.options import check_fields, check_nam
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.typed_decisions import decision, systemone
 
+_logger = logging.getLogger(__name__)
 _SWITCHES = ("enable_thinking", "thinking")
 """Arguments by which chat templates turn thoughts on and off. A template ignores those that it does not name."""
+_NOT_NEEDED = ("temperature", "seed", "parallel_tool_calls", "chat_template_kwargs")
+"""Fields that are sent even if the user does not ask for them, and without which a server can answer."""
+_NOT_TAKEN = re.compile(r"unsupported|not support|unknown|unrecogni|unexpected|not permitted|not allowed|deprecated", re.IGNORECASE)
+"""Words of a server that refuses a field as such, and not because of what else is sent."""
 Decide = Literal["auto", "decisions", "systemone", "logprobs"]
 """The ways to ask for choices; see `OpenAIBackend`."""
 _MOST_CHOICES = {"decisions": 255, "systemone": 26}
@@ -115,6 +122,7 @@ class OpenAIBackend(RemoteBackend):
             )
         self._scores: ExactScores | None = None
         self._kind_known = False
+        self._left_out: set[str] = set()
         self._lock = threading.Lock()
         self.most_choices = _MOST_CHOICES.get(self._decide, _MOST_CHOICES["decisions"])
         self.probability_kind = {"decisions": "decision", "systemone": "letter"}.get(self._decide, "likelihood")
@@ -156,7 +164,7 @@ class OpenAIBackend(RemoteBackend):
     def _ask(self, request: Request) -> Answer:
         scores = self._exact_scores() if self._is_by_tokens(request) else None
         if request.choices is None:
-            return scores.write(request) if scores else read_chat(self._client.post("/v1/chat/completions", self._body(request)))
+            return scores.write(request) if scores else self._chat(request)
         if scores:
             return scores.choose(request)
         super()._check_choices(request)
@@ -167,6 +175,25 @@ class OpenAIBackend(RemoteBackend):
             return self._client.post("/v1/systemone", {"model": self.model, "state": state, "questions": questions})
 
         return systemone(request, self.probability_kind, ask)
+
+    def _chat(self, request: Request) -> Answer:
+        """Return the answer of a chat completion. From then on it is asked for without a field that the server refuses."""
+        body = self._body(request)
+        try:
+            with self._failures():
+                return read_chat(self._client.post("/v1/chat/completions", body))
+        except CallError as error:
+            words = str(error) if error.refused and _NOT_TAKEN.search(str(error)) else ""
+            named = re.findall(r'"param": *"(\w+)"', words) or re.findall(r"\w+", words)
+            given = self._extra.keys() | ({"chat_template_kwargs"} if self._template_kwargs else set())
+            name = next((name for name in named if name in _NOT_NEEDED and name in body.keys() - given), None)
+            if name is None:
+                raise
+        with self._lock:
+            if name not in self._left_out:
+                self._left_out.add(name)
+                _logger.warning("openai:%s: the server takes no %s; it is left out from now on.", self.model, name)
+        return self._chat(request)
 
     def _exact_scores(self) -> ExactScores | None:
         """Return what scores choices by tokens; None if the server makes typed decisions. It is asked for its kind once."""
@@ -207,7 +234,8 @@ class OpenAIBackend(RemoteBackend):
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},
             **self._thinking(request.think),
         }
-        return {name: value for name, value in (fields | more | self._extra).items() if value is not None}
+        left_out = dict.fromkeys(self._left_out.copy())
+        return {name: value for name, value in (fields | more | left_out | self._extra).items() if value is not None}
 
     def _thinking(self, think: Think) -> dict[str, Any]:
         """Return the fields that say how to think: a hosted model takes an effort, a server of one's own template arguments."""

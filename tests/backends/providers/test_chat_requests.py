@@ -173,19 +173,46 @@ def test_the_users_template_arguments_go_along_and_win():
     assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": True, "style": "short"}
 
 
+def refusal(words, **more):
+    return Fault(400, json.dumps({"error": {"message": words, **more}}))
+
+
+@pytest.mark.parametrize(
+    ("fault", "left_out"),
+    [
+        (refusal("Unsupported value: only 1 is supported, whatever the seed is.", param="temperature"), "temperature"),
+        (refusal("Unrecognized request argument supplied: seed"), "seed"),
+        (refusal("'chat_template_kwargs' is not supported with this model."), "chat_template_kwargs"),
+    ],
+)
+def test_a_field_that_is_not_needed_and_that_a_server_refuses_is_left_out_with_one_warning(caplog, fault, left_out):
+    with served("vllm", options={"retries": 0}) as (server, backend):
+        server.faults.append(fault)
+        for _ in range(2):
+            assert backend.answer([Request(CHAT, seed=1, think=False)])[0].text == "go forward"
+        first, *later = (body for _, _, body in server.requests)
+        assert len(later) >= 2 and all(first.keys() - body.keys() == {left_out} for body in later)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"openai:m: the server takes no {left_out}; it is left out from now on."
+        ]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (
-            "Unsupported parameter: 'seed' is not supported with this model.",
-            "takes no seed, leave it out: extra={'seed': None}",
-        ),
+        ("Unsupported parameter: 'top_p' is not supported.", "takes no top_p, leave it out: extra={'top_p': None}"),
+        ("seed: expected a number that is larger", "takes no seed, leave it out"),
+        ("'chat_template_kwargs' is not supported", "takes no chat_template_kwargs"),
         ("The model m does not exist", "$"),
     ],
 )
-def test_a_field_that_a_server_refuses_is_an_error_that_says_how_to_leave_it_out(words, hint):
-    with served("vllm") as (server, backend):
-        server.faults.append(Fault(400, json.dumps({"error": {"message": words}})))
+def test_what_a_server_refuses_otherwise_is_an_error_that_says_how_to_leave_it_out(words, hint):
+    with served("vllm", options={"template_kwargs": {"style": "short"}}) as (server, backend):
+        server.faults.append(refusal(words))
         with pytest.raises(PolicyError, match=rf"HTTP 400.*{words}.*{hint}"):
-            backend.answer([Request(CHAT, seed=1)])
+            backend.answer([Request(CHAT, seed=1, top_p=0.5)])
         assert len(server.requests) == 1
+
+
+def test_a_hosted_model_that_takes_neither_temperature_nor_seed_is_asked_without_them():
+    assert not {"temperature", "seed"} & sent("openai", seed=1).keys()
