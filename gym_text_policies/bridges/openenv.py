@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -71,34 +69,27 @@ class TextState(openenv.State):
     done: bool = Field(default=False, description="Whether there is no running episode")
 
 
-@dataclass(frozen=True)
-class ServedGame:
-    """The environment that all sessions of a server play."""
-
-    make: Callable[[str | None], gym.Env[Any, Any]]
-    """Makes the environment of a split; None stands for the environment's own default."""
-    splits: Sequence[str]
-    """The splits that can be played."""
-    name: str
-    """The environment's id."""
-    spec: TextSpec
-    """The environment's description for players."""
-    tasks: int
-    """Levels in each split; task i is the level of seed i."""
-
-
 class GymTextEnvironment(openenv.Environment):
-    """The environment of one session, as OpenEnv's `Environment`. The first reset makes it."""
+    """The environment of one session, as OpenEnv's `Environment`. The first reset makes it.
+
+    Args:
+        make: Makes the environment of a split; None stands for the environment's own default.
+        splits: The splits that can be played.
+        name: The environment's id.
+        spec: The environment's description for players.
+        tasks: Levels in each split; task i is the level of seed i.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, game: ServedGame) -> None:
+    def __init__(
+        self, make: Callable[[str | None], gym.Env[Any, Any]], splits: Sequence[str], name: str, spec: TextSpec, tasks: int
+    ) -> None:
         super().__init__()
-        self._served = game
+        self._splits, self._name, self._spec, self._tasks = splits, name, spec, tasks
         self._split: str | None = None
-        self._game = Conversation(lambda: game.make(self._split), TOOL_STRATEGY, calls=True)
+        self._game = Conversation(lambda: make(self._split), TOOL_STRATEGY, calls=True)
         self._state = TextState()
-        self._lock = threading.RLock()
 
     def reset(
         self,
@@ -122,22 +113,21 @@ class GymTextEnvironment(openenv.Environment):
         """
         check_options("reset", unknown, ("seed", "episode_id", "split", "index"))
         if split is not None:
-            check_choice("split", split, self._served.splits)
+            check_choice("split", split, self._splits)
         if index is not None:
             if split is None or seed is not None:
                 raise UsageError(f"index: expected a split beside it, and no seed; got split={split!r}, seed={seed!r}.")
-            seed = check_int("index", index, 0, self._served.tasks - 1)
+            seed = check_int("index", index, 0, self._tasks - 1)
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
-        with self._lock:
-            self._state = TextState()
-            if split != self._split:
-                self._game.close()
-                self._split = split
-            self._game.begin(seed)
-            self._state = state
-            return self._observation(None)
+        self._state = TextState()
+        if split != self._split:
+            self._game.close()
+            self._split = split
+        self._game.begin(seed)
+        self._state = state
+        return self._observation(None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
         """Play one action. It is parsed like the answer of a policy, see `parse_action`.
@@ -154,13 +144,12 @@ class GymTextEnvironment(openenv.Environment):
         Raises:
             StepOrderError: Before `reset`, or after the episode's end.
         """
-        with self._lock:
-            if self.state.done:
-                what = "this one has ended" if self._state.episode_id else "there is none"
-                raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws or /mcp.")
-            self._state.step_count += 1  # OpenEnv's contract counts calls, usable or not
-            usable = self._game.step(action.action)
-            return self._observation(self._game.reward, usable=usable)
+        if self.state.done:
+            what = "this one has ended" if self._state.episode_id else "there is none"
+            raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws or /mcp.")
+        self._state.step_count += 1  # OpenEnv's contract counts calls, usable or not
+        usable = self._game.step(action.action)
+        return self._observation(self._game.reward, usable=usable)
 
     def _observation(self, reward: float | None, *, usable: bool = True) -> TextObservation:
         game, state = self._game, self.state
@@ -202,12 +191,11 @@ class GymTextEnvironment(openenv.Environment):
 
     def _tell(self, play: Callable[[], object]) -> str:
         """Play, and return the text for an agent. An error in words is for the agent alone; fastmcp logs all others."""
-        with self._lock:
-            try:
-                play()
-            except GymTextError as error:
-                raise ToolError(str(error), log_level=logging.DEBUG) from error
-            return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
+        try:
+            play()
+        except GymTextError as error:
+            raise ToolError(str(error), log_level=logging.DEBUG) from error
+        return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
 
     @property
     def state(self) -> TextState:
@@ -217,27 +205,26 @@ class GymTextEnvironment(openenv.Environment):
 
     def get_metadata(self) -> EnvironmentMetadata:
         """Return the environment's id, its goal, and, as the readme, the descriptions of its observation and actions."""
-        spec = self._served.spec
+        spec = self._spec
         prose = f"{spec.goal}\n\nObservation:\n{spec.describe_fields()}\n\nActions:\n{spec.describe_actions()}\n\n{spec.reward}"
         return EnvironmentMetadata(
-            name=self._served.name, description=spec.goal, readme_content=prose.strip(), version=version("gym-text")
+            name=self._name, description=spec.goal, readme_content=prose.strip(), version=version("gym-text")
         )
 
     def close(self) -> None:
         """Close the environment."""
-        with self._lock:
-            self._game.close()
+        self._game.close()
 
     # ---------------------------------------------------------------- OpenEnv's tasks. Task i of a split is the level of seed i.
 
     def list_splits(self) -> list[str]:
         """Return the names of the splits: the folds of the environment."""
-        return list(self._served.splits)
+        return list(self._splits)
 
     def num_tasks(self, split: str) -> int:
         """Return the number of levels in a split."""
-        check_choice("split", split, self._served.splits)
-        return self._served.tasks
+        check_choice("split", split, self._splits)
+        return self._tasks
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """Return the first `MOST_TASKS` tasks of a split."""
@@ -247,7 +234,7 @@ class GymTextEnvironment(openenv.Environment):
         """Return one task. ``reset(split=…, index=…)`` begins its level."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(index)
-        return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._served.spec.goal}
+        return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._spec.goal}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Return the first `MOST_TASKS` tasks of a slice."""
@@ -274,10 +261,10 @@ def create_app(
     env = make(None)
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
     tasks = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
-    game = ServedGame(make, tuple(splits), name, text_spec(env), tasks)
+    environment = functools.partial(GymTextEnvironment, make, tuple(splits), name, text_spec(env), tasks)
     env.close()
     app: FastAPI = openenv.create_app(
-        functools.partial(GymTextEnvironment, game),
+        environment,
         TextAction,
         TextObservation,
         env_name=name,

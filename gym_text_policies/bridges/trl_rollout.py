@@ -8,7 +8,6 @@ it is now, in this process and with a key-value cache. The trainer gets the toke
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -45,6 +44,13 @@ _SAMPLING: dict[str, tuple[Any, ...]] = {
     "generation_kwargs": (None, {}),
 }
 """Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
+_TOO_LONG = (
+    "The episode is longer than the model's window, so that it is no sequence of tokens. Lower the environment's max_episode_steps."
+)
+_NO_THOUGHT = (
+    "A model that can think answered without a thought, which this chat template writes in another way in later prompts. So the "
+    "episode is no sequence of tokens. Set think=False if the model seldom thinks."
+)
 
 
 def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> RolloutFunc:
@@ -97,7 +103,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         with _player(trainer) as model:
             for fold in dict.fromkeys(fold for fold, _ in levels):
-                make_env = functools.partial(_announced, level_maker(environment, fold))
+                make_env = _telling(level_maker(environment, fold))
                 with make_env() as env:
                     indices = [index for index, level in enumerate(levels) if level[0] == fold]
                     policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
@@ -169,9 +175,9 @@ def _check_grows(strategy: str, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def _announced(make_env: MakeEnv) -> gym.Env[Any, Any]:
-    """Make an environment that tells about unusable answers."""
-    return TellUnusable(make_env())
+def _telling(make_env: MakeEnv) -> MakeEnv:
+    """Return what makes an environment that tells about unusable answers."""
+    return lambda: TellUnusable(make_env())
 
 
 class _Marking(SeparateDraws):
@@ -242,17 +248,8 @@ def _continued(episode: Episode) -> Episode:
     """Return an episode, with an error if it is no sequence of tokens. TRL learns nothing from an episode with an error."""
     if len(token_rows(episode)) <= 1:
         return episode
-    if any(step.decision.turns_dropped for step in episode.steps):
-        return replace(
-            episode,
-            error="The episode is longer than the model's window, so that it is no sequence of tokens. Lower the environment's "
-            "max_episode_steps.",
-        )
-    return replace(
-        episode,
-        error="A model that can think answered without a thought, which this chat template writes in another way in later prompts. "
-        "So the episode is no sequence of tokens. Set think=False if the model seldom thinks.",
-    )
+    dropped = any(step.decision.turns_dropped for step in episode.steps)
+    return replace(episode, error=_TOO_LONG if dropped else _NO_THOUGHT)
 
 
 def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:

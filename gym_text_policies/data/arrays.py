@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.chat_format import AnswerStart
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.policy import tempered
-from gym_text_policies.records import Decision, Episode
+from gym_text_policies.records import Episode
 
 
 @dataclass(frozen=True)
@@ -60,34 +59,26 @@ def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
     """
     prompts, candidates, rows = [], [], []
     for number, episode in enumerate(episodes):
+        arguments = episode.policy.get("template_kwargs")
         temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play has temperature 0: take the probabilities at 1
-        answer_start, end = _answer_start_and_end(episode, tokenizer)
+        answer_start, end = (
+            format_of(tokenizer, arguments).answer_start(episode.policy.get("think")),
+            end_of_turn(tokenizer, arguments),
+        )
+        if answer_start.thinks:
+            raise UsageError("episodes: expected decisions without thoughts, of which no array has room. Play with think=False.")
         for step in episode.steps:
-            names, shares = _candidates(step.decision, temperature)
-            action = names.index(step.decision.action)
+            chances, action = step.decision.probabilities, step.decision.action
+            if not step.decision.messages or not chances or action not in chances:
+                raise UsageError(
+                    "episodes: expected decisions of a language model in mode 'choose', with a prompt and probabilities; "
+                    f"got the action {action!r} without. Play with load_policy(model, env, mode='choose', temperature=1.0)."
+                )
+            index = list(chances).index(action)
+            log_prob = np.log(tempered(list(chances.values()), temperature)[index])
             prompts.append(np.array(prompt_tokens(tokenizer, step.decision.messages, answer_start)))
-            candidates.append([np.array([*text_tokens(tokenizer, name), end]) for name in names])
-            rows.append((action, np.log(shares[action]), step.reward, episode.total_reward, number, episode.seed))
+            candidates.append([np.array([*text_tokens(tokenizer, name), end]) for name in chances])
+            rows.append((index, log_prob, step.reward, episode.total_reward, number, episode.seed))
     actions, log_probs, rewards, returns, numbers, seeds = np.array(rows, dtype=float).reshape(-1, 6).T
     whole = (column.astype(np.int64) for column in (actions, numbers, seeds))
     return Decisions(prompts, candidates, next(whole), log_probs, rewards, returns, next(whole), next(whole))
-
-
-def _answer_start_and_end(episode: Episode, tokenizer: Any) -> tuple[AnswerStart, int]:
-    """Return where the answers of an episode began, and the token that ended them."""
-    arguments = episode.policy.get("template_kwargs")
-    answer_start = format_of(tokenizer, arguments).answer_start(episode.policy.get("think"))
-    if answer_start.thinks:
-        raise UsageError("episodes: expected decisions without thoughts, of which no array has room. Play with think=False.")
-    return answer_start, end_of_turn(tokenizer, arguments)
-
-
-def _candidates(decision: Decision, temperature: float) -> tuple[list[str], np.ndarray]:
-    """Return the candidates of a decision, and the probabilities with which play drew them."""
-    probabilities = decision.probabilities
-    if not decision.messages or not probabilities or decision.action not in probabilities:
-        raise UsageError(
-            "episodes: expected decisions of a language model in mode 'choose', with a prompt and probabilities; "
-            f"got the action {decision.action!r} without. Play with load_policy(model, env, mode='choose', temperature=1.0)."
-        )
-    return list(probabilities), tempered(list(probabilities.values()), temperature)

@@ -160,7 +160,7 @@ def collect(config: CollectConfig) -> list[Row]:
         raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({summary}).{advice}")
     rows = list(distinct.values())
     folder = Path(config.folder) / "rows"
-    write_rows(rows, folder, replace=True)  # each call makes the dataset anew from the stored episodes
+    write_rows(rows, folder)  # each call makes the dataset anew from the stored episodes
     return rows
 
 
@@ -202,12 +202,8 @@ def _why_dropped(episode: Episode, config: CollectConfig) -> str:
         return "ended in an error"
     if config.model == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
-    return "" if progression(episode) >= config.threshold else _BELOW
-
-
-def progression(episode: Episode) -> float:
-    """Return an episode's progression: 1 if it was won, else its last score."""
-    return 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0
+    progression = 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0
+    return "" if progression >= config.threshold else _BELOW
 
 
 def run(config: CollectConfig) -> str:

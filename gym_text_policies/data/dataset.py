@@ -23,33 +23,21 @@ from gym_text_policies.prompts.tools import called_action
 
 ROLES = ("system", "user", "assistant")
 _OPTIONAL = ("thoughts", "tool")
-"""Fields that a record may lack: where no row has thoughts, a tool or the player's own answers."""
+"""Fields that a record may lack: where no row has thoughts or a tool."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
 
 
-def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False) -> None:
-    """Save rows as a Hugging Face dataset; the folder is written whole or not at all.
-
-    Args:
-        rows: The rows.
-        folder: The new folder.
-        replace: Whether the folder may exist already. Its files stay until the new folder is complete.
+def write_rows(rows: Sequence[Row], folder: str | Path) -> None:
+    """Save rows as a Hugging Face dataset in place of what is in the folder, which stays until the dataset is complete.
 
     Raises:
-        UsageError: If there are no rows, or the folder exists, and `replace` does not allow that.
         StoreError: If the folder cannot be written.
     """
     datasets = import_extra("datasets", "train")
     folder = Path(folder)
-    if not rows:
-        raise UsageError(f"{folder}: expected rows to learn from; got none. Play more episodes, or lower the threshold.")
-    if folder.exists() and not replace:
-        raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
-
-    records = [dataclasses.asdict(row) for row in rows]
-    unused = {name for name in ("thoughts", "tool") if not any(getattr(row, name) for row in rows)}
-    records = [{name: value for name, value in record.items() if name not in unused} for record in records]
+    unused = {name for name in _OPTIONAL if not any(getattr(row, name) for row in rows)}
+    records = [{name: value for name, value in dataclasses.asdict(row).items() if name not in unused} for row in rows]
 
     def save(target: Path) -> None:
         with _no_progress_bars(datasets), writing(folder):

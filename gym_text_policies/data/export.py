@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
@@ -48,63 +47,50 @@ class ExportConfig:
             raise UsageError(f"submit_to: expected it together with format openai; got format={self.format!r}.")
 
 
-def openai_lines(rows: Sequence[Row]) -> list[str]:
-    """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
+def openai_chats(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows as chats for OpenAI, in which only messages of weight 1 are learnt.
 
     Answers of the player stand in the player's own words, also where later prompts show them. If another label differs from the
     message that was played, the label becomes the last message of a separate chat. Thoughts are left out: the format has none.
     Calls of a tool are OpenAI's, and such a chat also has ``tools``.
     """
-    lines = []
+    chats = []
 
     def add(messages: Sequence[Message], weights: Sequence[int], tool: str) -> None:
-        chat = as_openai_reads(messages, tool)
-        for message, weight in zip(chat["messages"], weights, strict=True):
+        chats.append(as_openai_reads(messages, tool))
+        for message, weight in zip(chats[-1]["messages"], weights, strict=True):
             if message["role"] == "assistant":
                 message["weight"] = weight
-        lines.append(json.dumps(chat, ensure_ascii=False))
 
-    for row in map(_in_own_words, rows):
-        learnt = [int(bool(label) and label == said_in(said)) for said, label in zip(row.messages, row.labels, strict=True)]
+    for row in rows:
+        messages = row.messages
+        if row.own_labels and not row.tool:
+            messages = tuple(said | {"content": label or said["content"]} for said, label in zip(messages, row.labels, strict=True))
+        learnt = [int(bool(label) and label == said_in(said)) for said, label in zip(messages, row.labels, strict=True)]
         for number, label in enumerate(row.labels):
             if label and not learnt[number]:
-                before = row.messages[:number]
-                add([*before, answer_message(label, calls=bool(row.tool))], [0] * number + [1], row.tool)
+                add([*messages[:number], answer_message(label, calls=bool(row.tool))], [0] * number + [1], row.tool)
         if any(learnt):
-            add(row.messages, learnt, row.tool)
-    return lines
+            add(messages, learnt, row.tool)
+    return chats
 
 
-def _in_own_words(row: Row) -> Row:
-    """Return a row in which the player's own answers stand in place of the names of their actions."""
-    if row.tool or not row.own_labels:
-        return row
-    pairs = zip(row.messages, row.labels, strict=True)
-    said = tuple({**message, "content": label} if label else message for message, label in pairs)
-    return dataclasses.replace(row, messages=said)
+def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return each answer of rows as a ``prompt`` and the ``completion`` to learn, as TRL's `SFTTrainer` and others read them.
 
-
-def completion_lines(rows: Sequence[Row]) -> list[str]:
-    """Return rows as lines of JSON, each a ``prompt`` and the ``completion`` to learn, as TRL's `SFTTrainer` and others read them.
-
-    Each answer has a line. What a player did instead stands in later prompts, which do not count in the loss. A thought is
-    ``reasoning_content`` of the completion. If the answers are calls of a tool, a line also has ``tools``, as JSON in a text.
+    What a player did instead stands in later prompts, which do not count in the loss. A thought is ``reasoning_content`` of the
+    completion. If the answers are calls of a tool, there are also ``tools``, as JSON in a text.
     """
-    lines = []
+    records = []
     for messages, answer, thought, tool in (example for row in rows for example in row.examples()):
         said = answer_message(answer, calls=bool(tool)) | ({"reasoning_content": thought} if thought else {})
         *prompt, completion = as_template_reads([*messages, said], tool)
-        lines.append(json.dumps({"prompt": prompt, "completion": [completion], **template_tools(tool)}, ensure_ascii=False))
-    return lines
+        records.append({"prompt": prompt, "completion": [completion], **template_tools(tool)})
+    return records
 
 
-def preference_lines(rows: Sequence[Row]) -> list[str]:
-    """Return pairs of answers as lines of JSON, in TRL's preference form; see `preference_pairs`."""
-    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows)]
-
-
-_LINES = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
-"""By the format what makes its lines, and what a line is."""
+_RECORDS = {"openai": (openai_chats, "chats"), "trl-sft": (completions, "answers"), "trl-dpo": (preference_pairs, "pairs")}
+"""By the format what makes the records of its lines, and what a line is."""
 
 
 def submit(file: str | Path, model: str) -> str:
@@ -140,10 +126,10 @@ def run(config: ExportConfig) -> str:
     path = Path(config.file or f"runs/data/{config.format}.jsonl")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
-    lines_of, unit = _LINES[config.format]
-    lines = lines_of([row for source in config.data for row in read_rows(source)])
+    records_of, unit = _RECORDS[config.format]
+    records = records_of([row for source in config.data for row in read_rows(source)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, "\n".join(lines) + "\n")
+    write_atomically(path, "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records))
     if not config.submit_to:
-        return f"{len(lines)} {unit}: {path}"
+        return f"{len(records)} {unit}: {path}"
     return f"The tuned model: openai:{submit(path, config.submit_to)}"

@@ -25,8 +25,6 @@ from gym_text_policies.records import Message
 
 LEAST_DIFFERENCE = 1e-6
 """Mean returns that differ by less are equal: sums of the same rewards in another order may differ in their last digits."""
-Returns = Mapping[str, Sequence[float]]
-"""Answer -> the return of each episode that gave it."""
 
 
 def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -56,12 +54,7 @@ def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "data: expected the player's own answers; these rows have the expert's. "
             "Collect them again with --labels own: that uses the stored episodes."
         )
-    pairs = []
-    for key, answers in found.items():
-        returns = {answer: [value for value, _ in times] for answer, times in answers.items()}
-        thought = {answer: (max(times)[1], min(times)[1]) for answer, times in answers.items()}
-        if pair := _pair(*prompts[key], returns, thought):
-            pairs.append(pair)
+    pairs = [pair for key, answers in found.items() if (pair := _pair(*prompts[key], answers))]
     if not pairs:
         raise UsageError(
             "data: expected several episodes of a level, with one step limit, that act and end differently; got none. Let "
@@ -71,18 +64,17 @@ def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return pairs
 
 
-def _pair(prompt: Sequence[Message], tool: str, returns: Returns, thoughts: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
+def _pair(prompt: Sequence[Message], tool: str, answers: Mapping[str, list[tuple[float, str]]]) -> dict[str, Any] | None:
     """Return the record of a prompt; None if all answers are worth the same.
 
-    `thoughts` has for each answer the thought before it if the answer is chosen, and if it is rejected.
+    `answers` has for each answer the return of each episode that gave it, and the thought before it.
     """
-    worth = {answer: fmean(values) for answer, values in returns.items()}
+    worth = {answer: fmean(value for value, _ in episodes) for answer, episodes in answers.items()}
     best, worst = max(worth, key=worth.__getitem__), min(worth, key=worth.__getitem__)
     if worth[best] - worth[worst] < LEAST_DIFFERENCE:
         return None
     record: dict[str, Any] = {"prompt": as_template_reads(prompt, tool)}
-    for place, (name, answer) in enumerate((("chosen", best), ("rejected", worst))):
+    for name, answer, (_, thought) in (("chosen", best, max(answers[best])), ("rejected", worst, min(answers[worst]))):
         (said,) = as_template_reads([answer_message(answer, calls=bool(tool))], tool)
-        thought = thoughts[answer][place]
-        record[name] = [{**said, **({"reasoning_content": thought} if thought else {})}]
+        record[name] = [said | ({"reasoning_content": thought} if thought else {})]
     return {**record, **template_tools(tool), "chosen_return": worth[best], "rejected_return": worth[worst]}

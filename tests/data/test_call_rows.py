@@ -19,7 +19,8 @@ from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.calls import row_calls
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
-from gym_text_policies.data.export import completion_lines, openai_lines, preference_lines
+from gym_text_policies.data.export import completions, openai_chats
+from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, rows_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
@@ -182,7 +183,7 @@ def test_a_model_without_tools_is_refused_and_one_with_the_template_that_ships_p
 
 
 def test_the_rows_for_trl_have_the_calls_and_the_tool(gold):
-    lines = [json.loads(line) for line in completion_lines(gold)]
+    lines = completions(gold)
     examples = [(row, example) for row in gold for example in row.examples()]
     for line, (row, example) in zip(lines, examples, strict=True):
         (said,) = line["completion"]
@@ -200,7 +201,7 @@ def test_the_rows_for_trl_have_the_calls_and_the_tool(gold):
         for row, name in ((other, "go forward"), (worse, "drop"))
         for said in ({"role": "assistant", "content": "", "call": call_of(name)},)
     ]
-    (line,) = map(json.loads, preference_lines(pair))
+    (line,) = preference_pairs(pair)
     better = [line[kind][0]["tool_calls"][0]["function"]["arguments"]["action"] for kind in ("chosen", "rejected")]
     assert better == ["go forward", "drop"] and json.loads(line["tools"])[0]["function"]["name"] == "act"
 
@@ -210,7 +211,7 @@ def test_the_chats_for_openai_have_its_calls_and_tools(gold):
     from pydantic import TypeAdapter
 
     learnt = 0
-    for chat in map(json.loads, openai_lines(gold)):
+    for chat in openai_chats(gold):
         assert chat["parallel_tool_calls"] is False
         TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(chat["tools"])
         learnt += sum(message.get("weight", 0) for message in chat["messages"])

@@ -50,8 +50,6 @@ def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
     write_rows([dataclasses.replace(noisy_rows[0], template="0" * 16)], tmp_path / "rows")
     with pytest.raises(UsageError, match="The template has changed"):
         policy_of(read_rows(tmp_path / "rows"))
-    with pytest.raises(UsageError, match="there already"):
-        write_rows(noisy_rows, tmp_path / "rows")
     with pytest.raises(UsageError, match="gym-text collect has made"):
         read_rows(tmp_path / "nothing")
 
@@ -105,7 +103,7 @@ def test_a_damaged_dataset_is_one_sentence(tmp_path):
 def test_rows_are_replaced_whole_or_stay(tmp_path, full_disk):
     write_rows(examples(2), tmp_path / "rows")
     with full_disk(1000), pytest.raises(StoreError, match="Make room"):
-        write_rows(examples(3), tmp_path / "rows", replace=True)
+        write_rows(examples(3), tmp_path / "rows")
     assert [path.name for path in tmp_path.iterdir()] == ["rows"] and len(read_rows(tmp_path / "rows")) == 2
-    write_rows(examples(3), tmp_path / "rows", replace=True)
+    write_rows(examples(3), tmp_path / "rows")
     assert len(read_rows(tmp_path / "rows")) == 3

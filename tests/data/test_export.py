@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from gym_text_policies import PolicyError
 from gym_text_policies.data import export
-from gym_text_policies.data.export import completion_lines, openai_lines, submit
+from gym_text_policies.data.export import completions, openai_chats, submit
 from gym_text_policies.data.rows import Row
 
 ROW = Row(
@@ -76,20 +76,20 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def test_only_what_is_to_be_learnt_has_weight_1():
-    other, played = (json.loads(line)["messages"] for line in openai_lines([ROW]))
+    other, played = (chat["messages"] for chat in openai_chats([ROW]))
     assert [message.get("weight") for message in played] == [None, None, 0, None, 1]
     assert other[-1] == {"role": "assistant", "content": "pick up", "weight": 1} and len(other) == 3
 
 
 def test_the_players_own_words_are_one_chat_an_episode():
     said = dataclasses.replace(ROW, labels=("", "", "I drop it.", "", "toggle"), own_labels=True)
-    (chat,) = (json.loads(line)["messages"] for line in openai_lines([said]))
+    (chat,) = (chat["messages"] for chat in openai_chats([said]))
     assert [(message["content"], message.get("weight")) for message in chat[2::2]] == [("I drop it.", 1), ("toggle", 1)]
 
 
 def test_each_answer_has_a_prompt_and_a_completion_without_what_the_player_did_instead():
     thoughts = dataclasses.replace(ROW, thoughts=("", "", "It is near.", "", ""))
-    first, second = (json.loads(line) for line in completion_lines([thoughts]))
+    first, second = completions([thoughts])
     assert first["prompt"] == [*ROW.messages[:2]] and second["prompt"] == [*ROW.messages[:4]]
     said = {"role": "assistant", "content": "pick up", "reasoning_content": "It is near."}
     assert (first["completion"], second["completion"]) == ([said], [{"role": "assistant", "content": "toggle"}])
@@ -98,7 +98,7 @@ def test_each_answer_has_a_prompt_and_a_completion_without_what_the_player_did_i
 def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789")
     path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(openai_lines([ROW])))
+    path.write_text("\n".join(map(json.dumps, openai_chats([ROW]))))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
