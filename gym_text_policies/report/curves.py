@@ -103,9 +103,8 @@ def _curves(run: Path, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
             if name not in _POSITIONS and _is_number(value) and _is_number(position):
                 points.setdefault(name, []).append((float(position), float(value)))
     for name, series in points.items():
-        if len(series) > 1:
-            thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
-            yield Curve(run.resolve().name, name, over, thinned, settings)
+        thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
+        yield Curve(run.resolve().name, name, over, thinned, settings)
 
 
 def _is_number(value: Any) -> bool:

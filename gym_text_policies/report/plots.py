@@ -92,7 +92,7 @@ def learning_curves(curves: Sequence[Curve]) -> str:
         axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=name, xlabel=over)
         for line in lines(group):
             colour = colours.setdefault(line.label, f"C{len(colours)}")
-            axes.plot(*zip(*line.points, strict=True), color=colour)
+            axes.plot(*zip(*line.points, strict=True), color=colour, marker="o" if len(line.points) == 1 else "")
             if line.band:
                 xs, low, high = zip(*line.band, strict=True)
                 axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from gym_text_policies.policies.labels import additions, thinking
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -75,23 +78,29 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
     An episode that is in several folders counts once: the record of the last folder.
 
     Raises:
-        UsageError: If a folder does not exist, or has neither episodes nor curves.
+        UsageError: If a folder does not exist, or none has episodes or curves. One that has neither is left out with a warning.
     """
     roots = list(dict.fromkeys(Path(folder) for folder in folders))
     if not roots:
         raise UsageError("report: expected one or more run folders; got none.")
     with_episodes: dict[Path, None] = {}
     curves: dict[Curve, None] = {}
+    sources = []
     for root in roots:
         if not root.is_dir():
             raise UsageError(f"report: expected a run folder; {root} is no folder. `gym-text bench` and `gym-text run` make one.")
         played = sorted(path.parent for path in root.rglob("episodes.jsonl") if is_regular(path, root))
         trained = list(read_curves(root))
-        if not played and not trained:
-            raise UsageError(f"report: expected a folder with episodes.jsonl or a training curve; {root} has neither.")
+        if played or trained:
+            sources.append(root)
+        elif len(roots) > 1:
+            _logger.warning("%s is left out: it has neither episodes.jsonl nor a training curve.", root)
         with_episodes |= dict.fromkeys(played)
         curves |= dict.fromkeys(trained)
-    return Runs(tuple(_variants(with_episodes)), tuple(curves), tuple(roots))
+    if not sources:
+        empty = ", ".join(map(str, roots))
+        raise UsageError(f"report: expected a folder with episodes.jsonl or a training curve; neither is in {empty}.")
+    return Runs(tuple(_variants(with_episodes)), tuple(curves), tuple(sources))
 
 
 def _variants(folders: Iterable[Path]) -> Iterator[Variant]:

@@ -53,6 +53,19 @@ def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
     assert "the lowest run to the highest" in write_report([tmp_path], tmp_path / "r.html").read_text()
 
 
+def test_one_iteration_is_a_curve_and_a_folder_without_anything_is_named_and_left_out(tmp_path, caplog):
+    ppo, empty = tmp_path / "ppo", tmp_path / "empty"
+    for folder in (ppo, empty):
+        folder.mkdir()
+    (ppo / "metrics.jsonl").write_text('{"iteration": 1, "return": 0.5}\n')
+    (curve,) = read_curves(ppo)
+    assert curve.points == ((1.0, 0.5),)
+    page = write_report([ppo, empty], tmp_path / "r.html").read_text()
+    assert "Learning curves" in page and str(empty) not in page and f"{empty} is left out" in caplog.text
+    with pytest.raises(UsageError, match="neither is in"):
+        write_report([empty], tmp_path / "r.html")
+
+
 def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("[\n")
     with pytest.raises(UsageError, match=r"metrics\.jsonl: expected records"):
