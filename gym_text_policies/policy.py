@@ -159,8 +159,8 @@ def check_lists_actions(spec: TextSpec, what: str) -> None:
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
 
-    An environment that neither this package nor Gymnasium registers has ``module``, the module to import. An environment in which a
-    model plays as well has ``player``, which identifies the model.
+    One that neither this package nor Gymnasium registers has ``module``, the module to import. One in which a model plays as well
+    has ``player``, which identifies the model.
 
     Raises:
         UsageError: If the environment was not made by ``gym.make``, or has an argument that records cannot name.

@@ -64,16 +64,11 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordStore(Generic[R]):
-    """Records as JSON lines in one file of a run folder.
+    """Records as JSON lines in one file of a run folder, made of JSON data by `from_json`.
 
-    A record is whole or absent, because one call writes it and syncs it to disk. After a crash the last line may be no record:
-    the store leaves it out with a warning, and cuts it off before the next record is written. Of two records with one key the last
-    one counts. Other processes may read while one writes.
-
-    Args:
-        run: The folder. A folder without a configuration is locked at the first `append`.
-        file_name: Name of the file in it.
-        from_json: Makes a record of the JSON data that its `to_json` returned.
+    A record is whole or absent, because one call writes it and syncs it to disk. After a crash the last line may be no record: the
+    store leaves it out with a warning, and cuts it off before the next record is written. Of two records with one key the last one
+    counts. Other processes may read while one writes. A folder without a configuration is locked at the first `append`.
 
     Raises:
         UsageError: If a line within the file is no record.
@@ -160,7 +155,7 @@ class RecordStore(Generic[R]):
         self.close()
 
     def _read_index(self) -> None:
-        """Read the records that were written since the last call; warn of a last line that is no whole record."""
+        """Read the records that were written since the last call. A last line that is none is cut off if this store may write."""
         if not self.path.exists():
             return
         with check_regular(self.path).open("rb") as file:
@@ -181,14 +176,10 @@ class RecordStore(Generic[R]):
                 self._end += len(line)
                 self._lines += 1
         if self.path.stat().st_size > self._end:
-            self._leave_out_rest()
-
-    def _leave_out_rest(self) -> None:
-        """Warn of a last line that is no whole record; cut it off if this store may write."""
-        _logger.warning("%s: the last line is no whole record and is left out; its episode will be played again.", self.path)
-        if self.run.is_locked:
-            with writing(self.path):
-                os.truncate(self.path, self._end)
+            _logger.warning("%s: the last line is no whole record and is left out; its episode will be played again.", self.path)
+            if self.run.is_locked:
+                with writing(self.path):
+                    os.truncate(self.path, self._end)
 
 
 class EpisodeStore(RecordStore[Episode]):

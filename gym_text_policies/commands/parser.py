@@ -26,17 +26,17 @@ class Command(NamedTuple):
     help: str
     """What it does, in half a line."""
     module: str
-    """Module of the dataclass and of the function."""
+    """Module of the dataclass and of the function, in this package."""
     config: str
     """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
     function: str = "run"
     """Name of the function. The text that it returns is printed; None prints nothing."""
-    file: str = ""
-    """Help for the YAML file that the command may take before its options; empty if it takes none."""
+    takes_file: bool = False
+    """Whether a YAML file of settings may stand before its options."""
 
     def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
         """Import and return the dataclass and the function."""
-        module = importlib.import_module(self.module)
+        module = importlib.import_module(f"gym_text_policies.{self.module}")
         return getattr(module, self.config), getattr(module, self.function)
 
 
@@ -62,56 +62,31 @@ EXAMPLES = {
 """What stands below the options of each command. It works as it is printed, once what it names is there."""
 
 COMMANDS = {
-    "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
-    "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
-    "bench": Command("play policies in environments and print one table", "gym_text_policies.run.bench", "BenchConfig", "command"),
-    "panel": Command(
-        "play a fixed list of worlds, with scores between chance and the expert",
-        "gym_text_policies.run.panel.command",
-        "PanelConfig",
-    ),
-    "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
-    "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.compare", "CompareConfig"),
-    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.run.experiment_folder", "RunConfig"),
-    "collect": Command(
-        "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"
-    ),
-    "sft": Command(
-        "teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig", "sft"
-    ),
+    "envs": Command("list the environments", "commands.envs", "EnvsConfig"),
+    "play": Command("play yourself, in the terminal", "commands.play", "PlayConfig"),
+    "bench": Command("play policies in environments and print one table", "run.bench", "BenchConfig", "command"),
+    "panel": Command("play a fixed list of worlds, with scores between chance and the expert", "run.panel.command", "PanelConfig"),
+    "report": Command("make one HTML page of run folders", "report", "ReportConfig"),
+    "compare": Command("compare policies on the same levels, by paired tests", "report.compare", "CompareConfig"),
+    "run": Command("run the experiment of a YAML file into one folder", "run.experiment_folder", "RunConfig"),
+    "collect": Command("play the train fold and make training data of the episodes", "data.collect", "CollectConfig"),
+    "sft": Command("teach a language model what an expert or a good player did", "training.sft", "SFTConfig", "sft"),
     "dagger": Command(
-        "let a fine-tuned model play, and teach it what its expert would do (DAgger)",
-        "gym_text_policies.training.dagger",
-        "DAggerConfig",
-        "dagger",
+        "let a fine-tuned model play, and teach it what its expert would do (DAgger)", "training.dagger", "DAggerConfig", "dagger"
     ),
     "expert-iteration": Command(
         "let a language model look ahead in copies of the game, and teach it what it finds",
-        "gym_text_policies.training.expert_iteration",
+        "training.expert_iteration",
         "ExpertIterationConfig",
     ),
-    "search": Command(
-        "search for a policy's parameters",
-        "gym_text_policies.search",
-        "SearchConfig",
-        "command",
-        file="A YAML file with these settings as keys; options beside it replace the file's.",
-    ),
-    "merge": Command("merge an adapter into its base", "gym_text_policies.training.model.merge", "MergeConfig", "merge"),
+    "search": Command("search for a policy's parameters", "search", "SearchConfig", "command", takes_file=True),
+    "merge": Command("merge an adapter into its base", "training.model.merge", "MergeConfig", "merge"),
     "grpo": Command(
-        "let a language model learn by GRPO: it compares its episodes of the same level",
-        "gym_text_policies.training.grpo",
-        "GRPOConfig",
+        "let a language model learn by GRPO: it compares its episodes of the same level", "training.grpo", "GRPOConfig"
     ),
-    "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
-    "export": Command(
-        "write training data for OpenAI (and submit it) or TRL",
-        "gym_text_policies.data.export",
-        "ExportConfig",
-    ),
-    "serve": Command(
-        "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
-    ),
+    "ppo": Command("let a language model learn from its own episodes by PPO", "training.ppo", "PPOConfig"),
+    "export": Command("write training data for OpenAI (and submit it) or TRL", "data.export", "ExportConfig"),
+    "serve": Command("serve an environment to other programs, by OpenEnv's protocol", "commands.serve", "ServeConfig"),
 }
 
 
@@ -185,8 +160,9 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         more = "\n\n" + config.more_help() if hasattr(config, "more_help") else ""
         epilog = f"{_HelpFormatter.RAW}  {EXAMPLES[name]}{more}".replace("%", "%%")
         subparser = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
-        if command.file:
-            subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
+        if command.takes_file:
+            text = "A YAML file with these settings as keys; options beside it replace the file's."
+            subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=text)
         add_fields(subparser, config)
         parser.options += tuple(
             name for name, action in subparser._option_string_actions.items() if action.help != argparse.SUPPRESS

@@ -55,9 +55,8 @@ class Agent:
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode and forget the last one.
 
-        Args:
-            seed: Seed of the episode. It also seeds what the policy draws at random, as in `rollout`. With None the seed is the
-                number of earlier episodes that began without a seed.
+        The seed also seeds what the policy draws at random, as in `rollout`. With None it is the number of earlier episodes that
+        began without a seed.
         """
         number = next(self._episodes) if seed is None else check_int("seed", seed, 0, MAX_SEED)
         self._rngs = turn_rngs(self._environment, self.policy.seed, number)
@@ -68,11 +67,7 @@ class Agent:
         """The last decision."""
 
     def get_action(self, obs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Decide on an observation.
-
-        Returns:
-            The model's answer (see `raw_answer`), and the environment's action.
-        """
+        """Decide on an observation; return the model's answer (see `raw_answer`) and the environment's action."""
         obs = dict(obs)
         if self._depth:
             first = 0 if self._depth == "all" else -self._depth
@@ -91,9 +86,8 @@ class Agent:
 def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
     """Return an answer as plain JSON.
 
-    It has ``action``, as the environment takes it, ``action_name`` and ``valid``. It has the model's text as ``answer``, and the
-    ``probabilities`` of the actions if they are known, and ``visits`` and ``values`` if the policy looks ahead. If the answer is a
-    JSON object, its other parts, such as ``reflection``, are keys as well.
+    It has ``action``, as the environment takes it, ``action_name``, ``valid``, and the model's text as ``answer``. Where they are
+    known, it has ``probabilities``, ``visits`` and ``values``. The other parts of an answer in JSON are keys as well.
     """
     parts = parse_fields(decision.completion, finish=decision.finish) if decision.completion else None
     raw = {name: value for name, value in (parts or {}).items() if name != "action"}

@@ -117,18 +117,15 @@ def plan_of(config: BenchConfig) -> Iterator[PlanRow]:
                 yield PlanRow(label, environment, player.policy, seeds, arguments)
 
 
-def _installed(config: BenchConfig) -> tuple[str, ...]:
-    """Return the environments that are played: those that the user names, or those of the default that are installed."""
-    if config.environments != BENCHMARK:
-        return config.environments
-    installed = []
+def _installed(config: BenchConfig) -> Iterator[str]:
+    """Yield the environments that are played: those that the user names, or those of the default that are installed."""
     for environment in config.environments:
         try:
-            environment_maker(environment)().close()
-            installed.append(environment)
+            if config.environments == BENCHMARK:
+                environment_maker(environment)().close()
+            yield environment
         except MissingDependencyError as error:
             _logger.warning("%s is left out. %s", environment, error)
-    return tuple(installed)
 
 
 def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:

@@ -123,11 +123,10 @@ class WorkerDiedError(Exception):
 
 @dataclass
 class Task:
-    """Seeds of a row that a worker plays."""
+    """Seeds of a row that a worker plays; those whose episodes have not ended."""
 
     row: PlanRow
     seeds: set[int]
-    """Seeds whose episodes have not ended."""
 
 
 class SpreadEngine(Engine):
@@ -151,21 +150,31 @@ class SpreadEngine(Engine):
 
     def play(self, rows: Sequence[PlanRow]) -> Iterator[Episode]:
         """Play all rows at the same time; raise `RunError` if several workers died while they played one episode."""
-        waiting, tasks = WaitingSeeds([self._part(row) for row in rows], self._size, self._num_envs), dict[Any, Task]()
+        waiting, tasks, deaths = deque(self.divided(rows)), dict[Any, Task](), Counter[str]()
         try:
             while tasks or waiting:
-                while len(tasks) < self._size and (task := waiting.take()):
+                while waiting and len(tasks) < self._size:
+                    task = waiting.popleft()
                     tasks[self._submit(task)] = task
                 number, episode = self._receive(tasks)
+                task = tasks[number]
                 if episode is None:
-                    if (task := tasks.pop(number)).seeds:  # its worker has died
-                        waiting.put_back(task)
-                elif episode.seed in tasks[number].seeds:
-                    tasks[number].seeds.discard(episode.seed)
+                    del tasks[number]
+                    waiting.extendleft(_left_by_dead_worker(task, deaths))
+                elif episode.seed in task.seeds:
+                    task.seeds.discard(episode.seed)
                     yield episode
         finally:
             if tasks:  # the caller left early, so the workers stop
                 self._cancel(tasks)
+
+    def divided(self, rows: Sequence[PlanRow]) -> Iterator[Task]:
+        """Divide the seeds of rows into tasks: several for each worker, so that all end at about the same time."""
+        share = -(-sum(len(row.seeds) for row in rows) // self._size)
+        size = max(1, min(self._num_envs, share), share // 8)
+        for row in rows:
+            for first in range(0, len(row.seeds), size):
+                yield Task(self._part(row), set(row.seeds[first : first + size]))
 
     def _ask(self, method: str, row: PlanRow) -> Any:
         """Return the result of a method of one worker's engine."""
@@ -204,42 +213,14 @@ def share_of(policy: PolicyConfig, workers: int) -> PolicyConfig:
     return dataclasses.replace(policy, options=options)
 
 
-class WaitingSeeds:
-    """The seeds of rows that no worker has. A worker gets fewer at a time as they run out, so that all end together.
-
-    Guided self-scheduling, Polychronopoulos and Kuck 1987.
-    """
-
-    def __init__(self, rows: Sequence[PlanRow], workers: int, num_envs: int) -> None:
-        self._rows = [(row, deque(row.seeds)) for row in rows]
-        self._workers = workers
-        self._num_envs = num_envs
-        self._deaths: Counter[str] = Counter()
-
-    def __bool__(self) -> bool:
-        return any(seeds for _, seeds in self._rows)
-
-    def take(self) -> Task | None:
-        """Return some seeds of a row for one worker; None if none is left. Seeds over which a worker died come alone."""
-        for row, seeds in self._rows:
-            if seeds:
-                share = -(-sum(len(left) for _, left in self._rows) // self._workers)
-                size = 1 if self._deaths[_episode(row, seeds[0])] else max(min(self._num_envs, share), -(-share // 4))
-                return Task(row, {seeds.popleft() for _ in range(min(size, len(seeds)))})
-        return None
-
-    def put_back(self, task: Task) -> None:
-        """Put the unfinished seeds of a dead worker back; raise `RunError` if too many workers have died over one of them."""
-        next(seeds for row, seeds in self._rows if row is task.row).extendleft(sorted(task.seeds, reverse=True))
-        for episode in (_episode(task.row, seed) for seed in task.seeds):
-            self._deaths[episode] += 1
-            if self._deaths[episode] > _MOST_DEATHS:
-                raise RunError(
-                    f"Expected a worker to survive {episode}; {self._deaths[episode]} ended while it was played. "
-                    "The memory may be too small: try fewer workers."
-                )
-
-
-def _episode(row: PlanRow, seed: int) -> str:
-    """Return the name of an episode in messages."""
-    return f"{row.environment}, seed {seed}, policy {row.policy.model}"
+def _left_by_dead_worker(task: Task, deaths: Counter[str]) -> Iterator[Task]:
+    """Yield a task for each seed that a dead worker has left; raise `RunError` if too many have died over one of them."""
+    for seed in sorted(task.seeds, reverse=True):
+        episode = f"{task.row.environment}, seed {seed}, policy {task.row.policy.model}"
+        deaths[episode] += 1
+        if deaths[episode] > _MOST_DEATHS:
+            raise RunError(
+                f"Expected a worker to survive {episode}; {deaths[episode]} ended while it was played. "
+                "The memory may be too small: try fewer workers."
+            )
+        yield Task(task.row, {seed})

@@ -76,7 +76,7 @@ def run(config: RunConfig) -> str:
 
 
 def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, folder: str | Path | None = None) -> Path:
-    """Play the episodes of an experiment, or of a batch, and keep everything in a folder.
+    """Play the episodes of an experiment, or of a batch, keep everything in a folder, and return the folder.
 
     Stored episodes are not played again, so an interrupted run goes on.
 
@@ -84,12 +84,8 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         config: What `parse_config` returns, nested mappings, or the path of a YAML file or run folder.
         folder: The run folder, in place of the configuration's. Each experiment of a batch has its own folder in it.
 
-    Returns:
-        The folder.
-
     Raises:
         UsageError: If the configuration is impossible, or the folder belongs to another configuration.
-        MissingDependencyError: If a package is not installed.
     """
     config = as_config(config)
     folder = Path(folder) if folder is not None else config.folder
@@ -119,11 +115,12 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     seeds = range(options.first_seed, options.first_seed + options.episodes)
     plan = [PlanRow(player.label, environment.full_name, player, seeds, environment.kwargs)]
     with open_run(str(folder), _identity(config), plan, options) as run:
-        missing = run.missing[0]  # raises before anything is written if they cannot be played
+        # `waiting` raises before anything is written if they cannot be played
+        again = [folder / name for row in run.waiting for seed in row.missing for name in _episode_files(seed)]
         _write_yaml(folder / FILE, config.to_dict())
         _write_json(folder / "versions.json", versions())
-        for name in (name for seed in missing for name in _episode_files(seed)):  # of episodes that are played again
-            (folder / name).unlink(missing_ok=True)
+        for path in again:
+            path.unlink(missing_ok=True)
         try:
             run.play(Progress(lines=True, shown=options.verbose))
         finally:  # the table has what was played, also if an error or Ctrl-C ends the run

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.errors import UsageError, check_int
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.environments import names_environment
-from gym_text_policies.policies.config import FIELDS, MODES, Mode, PolicyConfig, settings_of
+from gym_text_policies.policies.config import FIELDS, Mode, PolicyConfig, settings_of
 from gym_text_policies.policies.labels import additions, thinking
 from gym_text_policies.settings.from_file import build
 from gym_text_policies.settings.yaml_nodes import Node, read_yaml
@@ -109,16 +109,14 @@ class PlayerOptions:
     may have its own number of episodes."""
 
     def players(
-        self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), heats: Sequence[float] = (), **settings: Any
+        self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), temperatures: Sequence[float] = (), **settings: Any
     ) -> dict[str, Sequence[Player]]:
-        """Return the rows that the user asks for, one for each mode and each temperature (`heats`) of a language model.
+        """Return the rows that the user asks for, one for each mode and each temperature of a language model.
 
         Without `modes` an adapter has the mode in which it was trained, any other model those of `usual`.
         """
-        for mode in modes:
-            check_choice("mode", mode, MODES)
         if self.plan:
-            given = [name for name, value in (("options", self.options), ("temperatures", heats)) if value]
+            given = [name for name, value in (("options", self.options), ("temperatures", temperatures)) if value]
             if given:
                 raise UsageError(
                     f"{given[0]}: expected none together with plan; write each row's settings into the file, as in device: cpu."
@@ -126,21 +124,18 @@ class PlayerOptions:
             return read_plan(self.plan)
         models = ("smollm2",) if self.models is None else self.models
         rows: dict[str, Sequence[Player]] = {label_of(name): [Player(name)] for name in models if not PolicyConfig(name).asks_model}
-        warm: dict[str, Any] = {at_temperature(number): {"temperature": number} for number in heats} or {"": {}}
+        drawn: dict[str, dict[str, Any]] = {f", temperature {number:g}": {"temperature": number} for number in temperatures} or {
+            "": {}
+        }
         for model in (name for name in models if PolicyConfig(name).asks_model):
             asked = PolicyConfig(model, options=self.options)
             mode_of_model = asked.mode or settings_of(model).get("mode")
             thinks = f", {said}" if (said := thinking(asked.given)) else ""
             for mode in modes or ([mode_of_model] if mode_of_model else usual):
-                for heat, temperature in warm.items():
+                for suffix, temperature in drawn.items():
                     player = Player(model, mode=mode, options=self.options, **settings, **temperature)
-                    rows[f"{model}, {mode}{thinks}{heat}"] = [player]
+                    rows[f"{model}, {mode}{thinks}{suffix}"] = [player]
         return rows
-
-
-def at_temperature(number: float) -> str:
-    """Return what the name of a row says of a temperature."""
-    return f", temperature {number:g}"
 
 
 def label_of(model: str) -> str:

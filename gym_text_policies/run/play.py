@@ -81,7 +81,7 @@ class PlayOptions(EpisodeOptions):
     """Seed of the first episode in each environment. The next episodes have the next seeds."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class RunRow:
     """A row of a plan, and the keys of its episodes."""
 
@@ -90,6 +90,8 @@ class RunRow:
     """The environment's configuration, as records have it."""
     policy: Mapping[str, Any]
     """The policy's configuration."""
+    missing: Sequence[int] = ()
+    """The seeds whose episodes will be played; an episode that two rows share is missing in the first one only."""
 
     @cached_property
     def keys(self) -> dict[int, str]:
@@ -113,84 +115,74 @@ class Run:
         self.store = store
         self._engine = engine
         self._options = options
-        self.rows = [self._row(row) for row in plan]
-
-    def _row(self, row: PlanRow) -> RunRow:
-        with naming(row.name):
-            return RunRow(row, *self._engine.identify(row))
+        self.rows: list[RunRow] = []
+        for row in plan:
+            with naming(row.name):
+                self.rows.append(RunRow(row, *engine.identify(row)))
 
     @cached_property
-    def missing(self) -> list[list[int]]:
-        """The seeds of each row whose episodes will be played; an episode that two rows share is missing in the first one only.
+    def waiting(self) -> list[RunRow]:
+        """The rows that miss episodes, in the order of play: those without a model, which are quick, then those of each model.
 
-        Before, each model's server is asked whether it can answer as the episodes need, and each model in this process is loaded.
+        Each model's server is asked whether it can answer as the episodes need, and each model in this process is loaded.
 
         Raises:
             UsageError: If a model's server does not answer, or cannot answer as the episodes need.
         """
         planned: set[str] = set()
-        missing = []
+        fresh, retry = self._options.fresh, self._options.retry_errors
         for row in self.rows:
-            new = {key: seed for seed, key in row.keys.items() if not self._counts(key)}
-            missing.append([seed for key, seed in new.items() if key not in planned])
+            new = {key: seed for seed, key in row.keys.items() if fresh or not self.store.has(key, retry_errors=retry)}
+            row.missing = [seed for key, seed in new.items() if key not in planned]
             planned |= new.keys()
-        for number in reversed(self._by_model):  # the model that plays first is loaded last
-            if missing[number]:
-                with naming(self.rows[number].plan.name):
-                    self._engine.check(self.rows[number].plan)
-        return missing
-
-    def _counts(self, key: str) -> bool:
-        return not self._options.fresh and self.store.has(key, retry_errors=self._options.retry_errors)
-
-    @property
-    def _by_model(self) -> list[int]:
-        """Numbers of the rows in the order of play: those without a model, which are quick, then those of each model."""
-        order = sorted(range(len(self.rows)), key=lambda number: self.rows[number].plan.policy.asks_model)
-        models = list(dict.fromkeys(self.rows[number].model for number in order))
-        return sorted(order, key=lambda number: models.index(self.rows[number].model))
+        quick_first = sorted((row for row in self.rows if row.missing), key=lambda row: row.plan.policy.asks_model)
+        models = [row.model for row in quick_first]
+        waiting = sorted(quick_first, key=lambda row: models.index(row.model))
+        for row in reversed(waiting):  # the model that plays first is loaded last
+            with naming(row.plan.name):
+                self._engine.check(row.plan)
+        return waiting
 
     def play(self, progress: Progress | None = None) -> None:
         """Play the episodes that are missing, and store each when it ends. Then log the first error of each kind.
 
         Raises:
-            UsageError: See `missing`. No episode has been played then.
+            UsageError: See `waiting`. No episode has been played then.
         """
-        for row, seeds in zip(self.rows, self.missing, strict=True):
-            if len(seeds) < len(row.keys):
-                counts = len(row.keys) - len(seeds), len(row.keys)
-                _logger.info("%s: %d of %d episodes are stored already; fresh plays them again", row.plan.name, *counts)
-        numbers = [number for number in self._by_model if self.missing[number]]
+        together = [self.waiting] if self._engine.spreads else [[row] for row in self.waiting]
+        for row in self.rows:
+            if stored := len(row.keys) - len(row.missing):
+                text = "%s: %d of %d episodes are stored already; fresh plays them again"
+                _logger.info(text, row.plan.name, stored, len(row.keys))
         with progress or Progress(shown=False) as shown:
-            for together in filter(None, [numbers] if self._engine.spreads else [[number] for number in numbers]):
-                self._play(together, shown)
+            for rows in filter(None, together):
+                self._play(rows, shown)
         for row in self.rows:
             self._tell_errors(row)
 
-    def _play(self, numbers: Sequence[int], progress: Progress) -> None:
-        """Play the missing episodes of the rows with these numbers, and store each episode when it ends."""
-        number_of = {self.rows[number].keys[seed]: number for number in numbers for seed in self.missing[number]}
-        self._begin(waiting := list(numbers), numbers[0], progress)
-        rows = [replace(self.rows[number].plan, seeds=self.missing[number]) for number in numbers]
-        with naming(rows[0].name) if len(rows) == 1 else contextlib.nullcontext():
-            for episode in self._engine.play(rows):
+    def _play(self, rows: Sequence[RunRow], progress: Progress) -> None:
+        """Play the missing episodes of rows, and store each when it ends. The line of a row begins with the row's first episode."""
+        row_of = {row.keys[seed]: row for row in rows for seed in row.missing}
+        begun = [rows[0]]
+        self._begin(rows[0], progress)
+        with naming(rows[0].plan.name) if len(rows) == 1 else contextlib.nullcontext():
+            for episode in self._engine.play([replace(row.plan, seeds=row.missing) for row in rows]):
                 self.store.append(episode)
-                if episode.key not in number_of:
+                if (row := row_of.get(episode.key)) is None:
                     raise RunError(
                         f"Seed {episode.seed}: expected a policy whose config stays as it was when the run began; it has changed, "
                         "so the run would not find this episode again. Set all that config tells in __init__."
                     )
-                self._begin(waiting, number_of[episode.key], progress)
-                progress.ended(self.rows[number_of[episode.key]].plan.name, episode)
+                if row not in begun:
+                    begun.append(row)
+                    self._begin(row, progress)
+                progress.ended(row.plan.name, episode)
 
-    def _begin(self, waiting: list[int], number: int, progress: Progress) -> None:
-        """Show the line of a row that begins to be played; its number leaves those that wait."""
-        if number in waiting:
-            waiting.remove(number)
-            row, seeds = self.rows[number], set(self.missing[number])
-            stored = [key for seed, key in row.keys.items() if seed not in seeds]
-            won = sum(episode.outcome == "won" for episode in self.store.episodes(stored))
-            progress.begin(row.plan.name, len(row.keys), len(stored), won)
+    def _begin(self, row: RunRow, progress: Progress) -> None:
+        missing = set(row.missing)
+        stored = [key for seed, key in row.keys.items() if seed not in missing]
+        won = sum(episode.outcome == "won" for episode in self.store.episodes(stored))
+        progress.begin(row.plan.name, len(row.keys), len(stored), won)
 
     def episodes(self, row: RunRow) -> Iterator[Episode]:
         """Yield the stored episodes of a row, in the order of its seeds."""

@@ -17,12 +17,8 @@ _SELDOM = 15.0
 class Progress:
     """Shows for each row how many episodes have ended, earlier runs included, how many were won, and the time that is left.
 
-    A row's line appears when the row begins, and stays when it has ended. The time that is left is that of the row, at the pace of
-    this run. Short episodes end first, so that the first estimates are too low, or too high, and the rate of wins is no result yet.
-
-    Args:
-        lines: Whether to write a line about each episode that ends.
-        shown: Whether anything is shown.
+    A row's line appears when the row begins, and stays when it has ended. Short episodes end first, so that the first estimates of
+    the time are wrong, and the rate of wins is no result yet. With `lines` each episode that ends has a line, too.
     """
 
     def __init__(self, *, lines: bool = False, shown: bool = True) -> None:

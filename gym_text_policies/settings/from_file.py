@@ -44,14 +44,10 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
     return config
 
 
-def keys_of(kind: type[Any]) -> list[str]:
-    """Return the names that a section may have."""
-    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal")]
-
-
 def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | None:
     """Return the dataclass of a section, or None after adding its mistakes."""
-    section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind), len(mistakes)
+    section, before = f"{where[:-1]}: " if where else "", len(mistakes)
+    known = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal")]  # type: ignore[arg-type]
     if node.value is not None and not isinstance(node.value, dict):
         mistakes.append(f"{node.location}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
         return None

@@ -57,7 +57,8 @@ def parse_yaml(text: str, source: str) -> Node:
         raise UsageError(f"{source}, line {line}: expected YAML; {error.problem or error.context}.") from error
     except UsageError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
+        # PyYAML's own code raises the last three on `!!int ''`, `!!bool x` and the like
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from gym_text import UsageError
-from gym_text.errors import RunError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.backends.local import loading
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.run.engine import LocalEngine, WaitingSeeds, share_of
+from gym_text_policies.run.engine import LocalEngine, share_of
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import PlayOptions, Run
+from gym_text_policies.run.processes import ProcessEngine
 
 GOTO = "BabyAIText-v0?task=goto"
 
@@ -93,15 +93,9 @@ def test_rows_whose_requests_differ_are_checked_apart(setting, monkeypatch):
     assert asked == [{}, setting]
 
 
-def test_seeds_are_handed_out_in_ever_smaller_parts_and_alone_after_a_death():
+def test_each_worker_gets_several_parts_of_the_seeds():
     rows = [PlanRow("", GOTO, PolicyConfig(name), range(count)) for name, count in (("random", 100), ("gold", 5))]
-    waiting = WaitingSeeds(rows, 3, 2)
-    tasks = list(iter(waiting.take, None))
-    assert [sorted(task.seeds)[0] for task in tasks[:2]] == [0, 9] and sum(len(task.seeds) for task in tasks) == 105
-    assert len(tasks[0].seeds) == 9 and len(tasks[-1].seeds) == 1 and not waiting
-    waiting.put_back(tasks[0])
-    assert [len(task.seeds) for task in iter(waiting.take, None)] == [1] * 9
-    for _ in range(2):
-        waiting.put_back(tasks[0])
-    with pytest.raises(RunError, match="seed 0, policy random; 4 ended"):
-        waiting.put_back(tasks[0])
+    with ProcessEngine(3, 2) as engine:
+        tasks = list(engine.divided(rows))
+    assert [len(task.seeds) for task in tasks] == [4] * 25 + [4, 1]
+    assert [sorted(task.seeds)[0] for task in tasks[:2]] == [0, 4] and tasks[-1].seeds == {4}

@@ -203,10 +203,6 @@ def scores(
     0 is what chance reaches on the same levels, 100 what the expert reaches. The interval has the percentiles of a bootstrap over
     the levels within each world. A level is drawn with what chance and the expert reach in it, so that the expert's score is 100 in
     each sample. Levels that all ended alike tell nothing of their spread.
-
-    Args:
-        returns: The name of each world, and the returns in its levels, level 0 first.
-        worlds: What chance and the expert reach.
     """
     samples, found = [], {}
     for name, played in returns.items():
