@@ -10,7 +10,7 @@ import socket
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,14 +72,21 @@ class RunFolder:
         with writing(self.path):
             file = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o666)
         try:
-            _flock(file, self.path)
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder, repair = os.pread(file, 200, 0).decode("utf-8", "replace") or "another process", "Let it end"
+            os.close(file)
+            if holder == _this_process():
+                holder, repair = "a store of this process", "Close it, by its close() or a with block"
+            raise StoreError(
+                f"{self.path}: expected a folder that no other run writes into; {holder} does. {repair}, or name another folder."
+            ) from None
+        except OSError as error:  # a file system without locks
+            _logger.warning("%s cannot be locked (%s). Let no two runs write into it at the same time.", self.path, error.strerror)
+        with suppress(OSError):  # on a full disk the lock holds, but its owner stays unnamed
             os.ftruncate(file, 0)
             os.pwrite(file, _this_process().encode(), 0)
-        except StoreError:
-            os.close(file)
-            raise
-        except OSError:  # a full disk: the lock holds, but its owner stays unnamed
-            pass
         self._lock = weakref.finalize(self, os.close, file)
 
     def close(self) -> None:
@@ -157,21 +164,3 @@ def writing(path: Path) -> Iterator[None]:
 
 def _this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def _flock(file: int, folder: Path) -> None:
-    """Lock an open file for this process alone; raise `StoreError` if another process has locked it."""
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(file, 200, 0).decode("utf-8", "replace") or "another process"
-        repair = "Let it end"
-        if holder == _this_process():
-            holder, repair = "a store of this process", "Close it, by its close() or a with block"
-        raise StoreError(
-            f"{folder}: expected a folder that no other run writes into; {holder} does. {repair}, or name another folder."
-        ) from None
-    except OSError as error:  # a file system without locks
-        _logger.warning("%s cannot be locked (%s). Let no two runs write into it at the same time.", folder, error.strerror)

@@ -44,17 +44,21 @@ def film_wins(folder: Path) -> None:
         folder: A run folder. The films are in its folder ``gifs``; each has its episode's key as its name.
     """
     for variants in read_runs([folder]).environments.values():
-        for variant in sorted((one for one in variants if one.asked), key=lambda one: one.row["success"] or 0.0, reverse=True)[:1]:
-            won = [one for one in variant.episodes if one.won and one.length <= _MOST_STEPS and one.key.isalnum()]
-            for summary in sorted(won, key=lambda summary: summary.length)[:1]:
-                path = subfolder(folder, "gifs") / f"{summary.key}.gif"
-                (episode,) = variant.stores[summary.key].episodes([summary.key])
-                make_env = functools.partial(make_stored_environment, episode.environment, render_mode="rgb_array")
-                try:
-                    if not path.exists():
-                        write_gif(path, episode, make_env, fps=2)
-                except Exception as error:  # an environment that a record describes may raise anything
-                    _logger.warning("%s, %s: no film: %s: %s", variant.environment, variant.policy, type(error).__name__, error)
+        asked = [variant for variant in variants if variant.asked]
+        best = max(asked, key=lambda variant: variant.row["success"] or 0.0, default=None)
+        won = [one for one in (best.episodes if best else ()) if one.won and one.length <= _MOST_STEPS and one.key.isalnum()]
+        if best is None or not won:
+            continue
+        key = min(won, key=lambda summary: summary.length).key
+        path = subfolder(folder, "gifs") / f"{key}.gif"
+        (episode,) = best.stores[key].episodes([key])
+        try:
+            if not path.exists():
+                write_gif(
+                    path, episode, functools.partial(make_stored_environment, episode.environment, render_mode="rgb_array"), 2
+                )
+        except Exception as error:  # an environment that a record describes may raise anything
+            _logger.warning("%s, %s: no film: %s: %s", best.environment, best.policy, type(error).__name__, error)
 
 
 def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], fps: int = 10) -> None:
