@@ -34,7 +34,9 @@ _TAG = (
     r"(?i:<\s?(?P<slash>/?)\s?(?P<tag>(?:\w{1,16}:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis))"
     r"(?:\s[^<>]{0,80})?>)"
 )
-_CHANNEL = r"<\|channel\|>\s?(?P<channel>\w{1,16})[^<]{0,80}<\|message\|>"
+_CHANNEL = (
+    r"(?:<\|start\|>assistant to=[^<]{1,80})?<\|channel\|>\s?(?P<channel>\w{1,16})(?:[^<]|<\|constrain\|>){0,80}<\|message\|>"
+)
 _MARKER = re.compile("|".join([_TAG, _CHANNEL, *(re.escape(marker) for pair in _PAIRS for marker in pair)]))
 _BARE_CHANNELS = re.compile(r"\s*analysis(?:[^\W\d_a-z]|[\"'“(]|(?=.*assistantfinal))", re.DOTALL)
 """The beginning of channels whose markers a server has removed: ``analysisWe need to …assistantfinalgo forward``."""
@@ -113,7 +115,7 @@ def _markers(text: str) -> Iterator[tuple[int, int, str, bool]]:
         if match["tag"]:
             yield *match.span(), match["tag"].casefold(), not match["slash"]
         elif match["channel"]:
-            yield *match.span(), "channel", match["channel"] != "final"
+            yield *match.span(), "channel", match["channel"] != "final" and " to=functions." not in match[0]  # a call answers
         else:
             yield *match.span(), _OPENS.get(match[0], match[0]), match[0] in _OPENS
 

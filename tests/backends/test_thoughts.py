@@ -12,6 +12,7 @@ from gym_text_policies.backends.thoughts import split_thought, thought_apart
 from gym_text_policies.policies.parsing import parse_action, parse_fields, read_answer
 
 CHANNEL = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+CALL = "commentary to=functions.act <|constrain|>json<|message|>"
 MARKERS = [
     *(("<think>", "</think>"), ("<think>\n", "\n</think>\n\n"), ("<THINK>", "</THINK>"), ("< think >", "</ think >")),
     *(
@@ -21,6 +22,7 @@ MARKERS = [
         ("<seed:think>", "</seed:think>"),
     ),
     *(('<think duration="3">', "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), CHANNEL),
+    *((CHANNEL[0], f"<|start|>assistant<|channel|>{header}") for header in (CALL, "final <|constrain|>json<|message|>")),
     *(("<|channel>thought\n", "<channel|>"), ("<|START_THINKING|>", "<|END_THINKING|>")),
 ]
 """What opens and what closes a thought."""
@@ -123,6 +125,9 @@ def test_no_action_is_taken_from_a_thought(kind):
         ("<think>a <reasoning> is quoted</think>go", "a\nis quoted", "go"),
         (f"{CHANNEL[0]}A wall.{CHANNEL[1]}go<|return|>", "A wall.", "go"),
         ("<|channel|>final<|message|>go", None, "go"),
+        (f"{CHANNEL[0]}A wall.<|end|><|channel|>final <|constrain|>json<|message|>{{}}", "A wall.", "{}"),
+        (f"{CHANNEL[0]}A wall.<|end|><|start|>assistant<|channel|>{CALL}go<|call|>", "A wall.", "go"),
+        (f"{CHANNEL[0]}a<|end|><|start|>assistant to=functions.act<|channel|>commentary json<|message|>go<|call|>", "a", "go"),
         ("analysisA wall.assistantfinalgo", "A wall.", "go"),
     ],
 )
@@ -131,7 +136,11 @@ def test_a_text_is_split_behind_its_last_thought(text, thought, answer):
 
 
 @pytest.mark.parametrize(
-    "text", ["<think>go", "<think>a<think>b</think>go", "<think>a</think>go<think>b", f"{CHANNEL[0]}go", "analysisGo"]
+    "text",
+    [
+        *("<think>go", "<think>a<think>b</think>go", "<think>a</think>go<think>b", f"{CHANNEL[0]}go", "analysisGo"),
+        f"{CHANNEL[0]}a<|end|><|start|>assistant<|channel|>commentary <|constrain|>json<|message|>go",
+    ],
 )
 def test_a_thought_that_does_not_end_has_no_answer_behind_it(text):
     assert split_thought(text)[1:] == ("", False)
