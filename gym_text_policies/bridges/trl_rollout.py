@@ -93,12 +93,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         nonlocal calls
         calls += 1
         seed = [trainer.args.seed, trainer.state.global_step, trainer.accelerator.process_index, calls]
-        options = {
-            **settings,
-            **_past_kept(trainer, asked.think),
-            "temperature": trainer.args.temperature,
-            "tokens": True,
-        }
+        options = {**settings, **_past_kept(trainer, asked.think), "temperature": trainer.args.temperature, "tokens": True}
         levels = [_level(prompt, environment) for prompt in prompts]
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         with _player(trainer) as model:

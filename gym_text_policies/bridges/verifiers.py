@@ -22,8 +22,6 @@ from gym_text.registration import SERVED
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.levels import level_maker, level_row
 
-__all__ = ["LevelEnv", "Levels", "PlayerHarness"]
-
 
 class LevelsConfig(vf.TasksetConfig):
     """Which levels are played, and how; ``--env.taskset.NAME`` on the command line."""

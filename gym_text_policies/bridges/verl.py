@@ -90,10 +90,5 @@ class GymTextAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             reward_score=game.score,
             num_turns=2 * answers,
             metrics=metrics,
-            extra_fields={
-                **output.extra_fields,
-                "turn_scores": [],
-                "tool_rewards": [],
-                "reward_extra_info": game.metrics,
-            },
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": game.metrics},
         )
