@@ -85,6 +85,8 @@ class Comparison:
     """The policies' names."""
     runs: tuple[int, ...]
     """Number of training runs of each policy."""
+    failed: tuple[tuple[int, int], ...]
+    """Number of episodes of each policy that ended in an error and are left out, and of all its episodes."""
     figures: tuple[Mapping[str, Estimate], ...]
     """Of each policy: success, if the environment says what that is, return, IQM of return, steps. Over several environments
     return and IQM are left out unless the same returns are possible in all."""
@@ -105,8 +107,9 @@ class Comparison:
     def _titles(self) -> Iterator[str]:
         """Yield what stands above the tables: the environment, and each policy with its number."""
         yield f"{self.environment}: {self.levels} levels" + f", {self.left_out} more left out" * bool(self.left_out)
-        for i, (name, runs) in enumerate(zip(self.policies, self.runs, strict=True), 1):
-            yield f"{i}. {name}" + f" ({runs} training runs)" * (runs > 1)
+        for i, (name, runs, (errors, episodes)) in enumerate(zip(self.policies, self.runs, self.failed, strict=True), 1):
+            left_out = f": {errors} of {episodes} episodes ended in an error and are left out" if errors else ""
+            yield f"{i}. {name}" + f" ({runs} training runs)" * (runs > 1) + left_out
 
     def _tables(self) -> Iterator[list[tuple[str, ...]]]:
         """Yield the cells of the two tables, the headings first."""
@@ -165,11 +168,12 @@ def compare_policies(policies: Sequence[str], folder: str | Path = CompareConfig
     if not parts:
         played = "; ".join(f"{name}: {_environments(one)}" for name, one in zip(policies, chosen, strict=True))
         raise UsageError(f"policies: expected levels that all have played without an error; they played {played}.")
-    found = [_compared(titles[game], policies, [runs]) for game, runs in parts.items()]
+    found = [_compared(titles[game], policies, [runs], _failed(chosen, [game])) for game, runs in parts.items()]
     if len(parts) > 1:
         bounds = {RETURNS.get(json.loads(game)["id"]) for game in parts}
         alike = len(bounds) == 1 and None not in bounds
-        found.append(_compared(f"all {len(parts)} environments", policies, list(parts.values()), with_returns=alike))
+        title = f"all {len(parts)} environments"
+        found.append(_compared(title, policies, list(parts.values()), _failed(chosen, parts), with_returns=alike))
     return found
 
 
@@ -199,8 +203,19 @@ def _run_of(variant: Variant) -> Run:
     return {level: Result(*result) for level, result in by_level(played, result_of).items()}
 
 
+def _failed(chosen: Iterable[Chosen], games: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Return for each policy how many of its episodes in some games ended in an error, and how many it has."""
+    episodes = [[episode for game in games for variant in one[game] for episode in variant.episodes] for one in chosen]
+    return tuple((sum(episode.error is not None for episode in own), len(own)) for own in episodes)
+
+
 def _compared(
-    title: str, names: Sequence[str], parts: Sequence[Sequence[Mapping[str, Run]]], *, with_returns: bool = True
+    title: str,
+    names: Sequence[str],
+    parts: Sequence[Sequence[Mapping[str, Run]]],
+    failed: tuple[tuple[int, int], ...],
+    *,
+    with_returns: bool = True,
 ) -> Comparison:
     """Compare policies in one environment or in several: `parts` has their runs in each."""
     levels = [common_levels(run for runs in part for run in runs.values()) for part in parts]
@@ -226,7 +241,7 @@ def _compared(
                 tests[i - 1][name] = replace(tests[i - 1][name], interval=percentiles(drawn - samples[0]))
     if not with_returns:
         tests = [{name: test for name, test in one.items() if name not in _OF_RETURNS} for one in tests]
-    return Comparison(title, len(means[0]), played - len(means[0]), tuple(names), runs, tuple(figures), tuple(tests))
+    return Comparison(title, len(means[0]), played - len(means[0]), tuple(names), runs, failed, tuple(figures), tuple(tests))
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,11 @@ def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _count(row: Mapping[str, Any]) -> str:
-    """Return the number of episodes, and the number of levels if some were played more than once."""
+    """Return the number of episodes, of levels if some were played more than once, and of episodes that ended in an error."""
     again = row["levels"] < row["episodes"] - row["error"]
-    return f"{row['episodes']} of {row['levels']} levels" if again else str(row["episodes"])
+    errors = f", {row['error']} error{'s' * (row['error'] > 1)}" if row["error"] else ""
+    levels = f" of {row['levels']} levels" if again else ""
+    return f"{row['episodes']}{levels}{errors}"
 
 
 def number(value: float | None, form: str) -> str:
@@ -139,7 +141,9 @@ _MOST_TELLING = (
     *("length", "s / decision", "asked", "won / lost / truncated / error", "share of thoughts", "thoughts cut"),
     *("tokens out", "tokens in"),
 )
-"""Columns, the most telling first. The first two are always shown."""
+"""Columns, the most telling first."""
+_TRUTH = _MOST_TELLING[:5]
+"""Columns that are shown whatever their width: without one of them a row may look better than it is."""
 _NOTE = "Success: rate and Wilson's 95 % interval. Return: mean and Student's interval, within the returns that are possible."
 _UNUSABLE = "Unusable answers: share of the steps, and the most frequent reason."
 _TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 in text or the longest action's name."
@@ -147,7 +151,7 @@ _TOO_LONG = "Too long: the answer did not end within max_tokens, by default 16 i
 
 
 def fitted(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table in Markdown that is at most 120 characters wide, if the names of the policies are not longer.
+    """Return rows as a table in Markdown that is at most 120 characters wide, if the columns of `_TRUTH` are not wider.
 
     The success comes first; notes stand below. Answers that could not be used have one column: their share of the steps, and the
     most frequent reason.
@@ -162,7 +166,8 @@ def fitted(rows: Sequence[Mapping[str, Any]]) -> str:
     for name in _MOST_TELLING:
         texts = [name, *(cell[name] for cell in cells if name in cell), *(environments if name == "policy" else ())]
         width = max(map(len, texts)) + 3
-        if name in _MOST_TELLING[:2] or (width <= left and any(cell.get(name, "-") not in ("-", "", "0%") for cell in cells)):
+        told = any(cell.get(name, "-") not in ("-", "", "0%") for cell in cells)
+        if name in _MOST_TELLING[:2] or (told and (name in _TRUTH or width <= left)):
             columns.append(name)
             left -= width
     shown = [tuple(columns)]

@@ -1,5 +1,7 @@
 """`gym-text compare`: rows on the same levels."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import pytest
 from report_runs import SEEDS, make_env
@@ -66,6 +68,16 @@ def test_an_environment_with_more_training_runs_counts_no_more_than_another(tmp_
         assert difference.interval[0] <= difference.difference <= difference.interval[1]
     middle = both.figures[1]["IQM of return"]
     assert middle.low <= middle.value <= middle.high and 0.3 < middle.value < 0.6  # half of the levels have a return of 0
+
+
+def test_episodes_that_ended_in_an_error_are_counted_beside_what_is_compared(folder, tmp_path):
+    for name in ("expert", "learnt/1"):
+        with EpisodeStore(tmp_path / name) as store:
+            for episode in EpisodeStore(folder / name):
+                store.append(replace(episode, error="broken" if name != "expert" and episode.seed else None))
+    (alone,) = compare_policies(["gold (expert)", "learnt-2"], tmp_path)
+    assert alone.levels == 1 and alone.failed == ((0, len(SEEDS)), (5, len(SEEDS)))
+    assert "2. learnt-2: 5 of 6 episodes ended in an error and are left out\n" in alone.to_text()
 
 
 def test_a_wrong_name_is_answered_with_the_rows(folder):

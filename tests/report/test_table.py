@@ -135,6 +135,16 @@ def test_success_comes_first_below_a_heading_for_each_environment():
     assert lines[6][2].startswith("-192 [") and "table.md" in note
 
 
+def test_what_makes_a_row_untrue_is_shown_however_wide_the_table_is():
+    broken = [dataclasses.replace(one, outcome="error", error="broken") for one in map(scored, range(3), [0.0] * 3)]
+    drawn = [scored(seed, -190.0 - 9 * seed, invalid=3, invalid_reasons={"several actions": 4}) for seed in range(3)]
+    rows = [row("E", "a model with a long name, " * 3, episodes) for episodes in ([*drawn, *broken], broken)]
+    heads, _, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in fitted(rows).splitlines()[:5]]
+    cells = [dict(zip(heads, line, strict=True)) for line in lines]
+    assert [line["episodes"] for line in cells] == ["6, 3 errors", "3, 3 errors"]
+    assert cells[0]["unusable answers"] == "75%: > 1 action" and "| 6, 3 errors |" in markdown(rows)
+
+
 def test_an_interval_of_the_return_stays_within_the_returns_that_are_possible():
     values = [0.4, 0.0, 0.03]
     low, high = t_interval(values)
