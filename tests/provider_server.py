@@ -109,7 +109,8 @@ class ProviderServer(ThreadingHTTPServer):
                 "prompt_tokens_details": {"cached_tokens": words // 2},
             }
         )
-        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        form = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        message: dict[str, Any] = {"role": "assistant", "content": _following(form, self.text)}
         finish = "stop"
         if called := called_by(body, self.text):
             message |= {"content": None, "tool_calls": [call_of(*called)]}
@@ -149,7 +150,7 @@ class ProviderServer(ThreadingHTTPServer):
         unknown = set(body.get("options", {})) - set(ollama.Options.model_fields) - {"min_p"}  # the server takes it, too
         if unknown or request.stream:
             raise ValueError(f"unknown options {unknown}, or a stream")
-        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        message: dict[str, Any] = {"role": "assistant", "content": _following(body.get("format"), self.text)}
         if called := called_by(body, self.text):
             message |= {"content": "", "tool_calls": [{"function": {"name": called[0], "arguments": called[1]}}]}
         response = {"model": request.model, "message": message, "done": True, "prompt_eval_count": 20, "eval_count": 3}
@@ -208,6 +209,14 @@ def called_by(body: dict[str, Any], text: str) -> tuple[str, dict[str, str]] | N
     (tool,) = body["tools"]
     ((name, argument),) = tool["function"]["parameters"]["properties"].items()
     return (tool["function"]["name"], {name: text}) if text in argument.get("enum", (text,)) else None
+
+
+def _following(schema: dict[str, Any] | None, text: str) -> str:
+    """Return an object whose action is one that the schema allows. Other texts are those of a server that ignores schemas."""
+    if not schema or not text.startswith("{") or '"action"' not in text:
+        return text
+    fields, part = json.loads(text), schema["properties"]["action"]
+    return text if fields["action"] in part.get("enum", fields.values()) else json.dumps(fields | {"action": part["enum"][0]})
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:

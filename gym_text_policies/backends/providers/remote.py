@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -121,6 +122,11 @@ class RemoteBackend(Backend):
                 f"mode 'tool': expected a model that calls tools; asked before the run, {name} said {(answer.text or '')[:80]!r}. "
                 "Start its server so that it reads this model's calls (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice with a "
                 "--tool-call-parser), or take mode 'json'."
+            )
+        if request.tool is None and request.schema is not None and not _follows(answer, request.schema):
+            raise UsageError(
+                f"mode 'json': expected a server that makes the model follow a JSON schema; asked before the run, {name} said "
+                f"{(answer.text or '')[:80]!r}. Take mode 'text', or a server that obeys the schema, such as vLLM or llama.cpp."
             )
 
     def close(self) -> None:
@@ -253,3 +259,14 @@ class RemoteBackend(Backend):
             return answer
         tokens = answer.tokens and {self._hide(said): numbers for said, numbers in answer.tokens.items()}
         return replace(answer, tokens=tokens, **hidden)
+
+
+def _follows(answer: Answer, schema: Mapping[str, Any]) -> bool:
+    """Return whether an answer has the fields of a schema and their enumerated values, or was cut and begins as an object."""
+    text = (answer.text or "").strip()
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return answer.finish == "length" and text.startswith("{")
+    enums = {name: part.get("enum") for name, part in schema["properties"].items()}
+    return isinstance(fields, dict) and all(name in fields and fields[name] in (enums[name] or [fields[name]]) for name in enums)

@@ -48,6 +48,17 @@ def test_a_schema_goes_along_in_the_providers_own_form(server, backend_of, provi
     assert (body["format"] if provider == "ollama" else body["response_format"]["json_schema"]["schema"]) == SCHEMA
 
 
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_a_server_that_ignores_schemas_is_refused_before_a_run(server, backend_of, provider):
+    with environment_maker("BabyAIText-v0")() as env:
+        policy = load_policy(backend_of(server, provider), env, mode="json")
+    for server.text in ("Yes.", "[1]", '{"answer": "yes"}'):
+        with pytest.raises(UsageError, match=r"expected a server that makes .* follow a JSON schema; .* said .*Take mode 'text'"):
+            policy.check()
+    server.text = '{"action": "go forward"}'
+    policy.check()
+
+
 @pytest.mark.parametrize(
     ("provider", "options", "path", "kind", "most"),
     [
