@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.files.user_cache import recall, remember
+from gym_text.user_folder import cache_folder
+from gym_text_policies.files.safe_files import check_regular, replacing
 
 _SETTLED = 2e9
 """Least age in nanoseconds of a file's last change for its digest to be kept: two quick changes may have the same time stamp."""
@@ -48,27 +49,34 @@ def digest_of(files: Mapping[str, Path]) -> str:
 
 def _digest(path: Path) -> str:
     try:
-        facts = _facts(check_regular(path))
-        cached = recall("digests", facts)
-        if isinstance(cached, str):
-            return cached
+        state = _state(check_regular(path))
+        if (known := _kept(state)) is not None:
+            return known
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        if facts == _facts(path) and time.time_ns() - max(facts["modified"], facts["changed"]) > _SETTLED:
-            remember("digests", facts, digest)
+        entry = path.stat()
     except OSError as error:
         raise UsageError(f"{path}: expected a file that can be read; {error.strerror or error}.") from error
+    if state == _state(path) and time.time_ns() - max(entry.st_mtime_ns, entry.st_ctime_ns) > _SETTLED:
+        with contextlib.suppress(OSError, ValueError, ImportError):  # a full disk, no home, no platformdirs
+            folder = cache_folder("digests", "local")
+            folder.mkdir(parents=True, exist_ok=True)
+            with replacing(folder / state) as record:
+                record.write(digest.encode())
     return digest
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """Return facts of which one changes when the file's content changes: no program can set back ``st_ctime``."""
-    entry = os.stat(path)
-    return {
-        "path": os.fsdecode(path.resolve()),
-        "device": entry.st_dev,
-        "inode": entry.st_ino,
-        "size": entry.st_size,
-        "modified": entry.st_mtime_ns,
-        "changed": entry.st_ctime_ns,
-    }
+def _kept(state: str) -> str | None:
+    """Return the digest of a file in a state, if it is kept."""
+    try:
+        digest = (cache_folder("digests", "local") / state).read_text("utf-8")
+    except (OSError, ValueError, ImportError):
+        return None
+    return digest if re.fullmatch("[0-9a-f]{16}", digest) else None
+
+
+def _state(path: Path) -> str:
+    """Return a text that changes when the file's content changes: no program can set back ``st_ctime``."""
+    entry = path.stat()
+    facts = (os.fsdecode(path.resolve()), entry.st_dev, entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_ctime_ns)
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]

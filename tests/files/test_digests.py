@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.files import digests, user_cache
+from gym_text_policies.files import digests
 from gym_text_policies.files.digests import file_digest
 
 
@@ -15,7 +15,6 @@ from gym_text_policies.files.digests import file_digest
 def cache(tmp_path, monkeypatch):
     """Return the user's cache folder, an empty one; files count as settled at once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(user_cache, "_recalled", {})
     monkeypatch.setattr(digests, "_SETTLED", -60e9)
     return tmp_path / "cache" / "gym-text" / "digests"
 
@@ -32,7 +31,6 @@ def test_a_file_is_read_once_by_all_processes_of_a_user(tmp_path, reads, cache):
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     assert file_digest(path) == file_digest(path) == "ba7816bf8f01cfea"  # the beginning of SHA-256's published example
-    user_cache._recalled.clear()  # as another process has it
     assert file_digest(path) == "ba7816bf8f01cfea" and reads == ["weights"] and len(list(cache.iterdir())) == 1
 
 
@@ -66,16 +64,14 @@ def test_place_and_times_do_not_count_but_names_within_a_folder_do(tmp_path):
     assert file_digest(folder) != before
 
 
-@pytest.mark.parametrize("text", ["{", '{"facts": 3, "value": "0123456789abcdef"}', "[" * 100_000, "\udcff"])
-def test_a_damaged_or_foreign_record_is_no_record(tmp_path, reads, cache, text):
+@pytest.mark.parametrize("text", ["", "0123456789ABCDEF", "\udcff"])
+def test_a_damaged_record_is_no_record(tmp_path, reads, cache, text):
     path = tmp_path / "weights"
     path.write_bytes(b"abc")
     file_digest(path)
     (record,) = cache.iterdir()
-    user_cache._recalled.clear()
     record.write_bytes(text.encode("utf-8", "surrogateescape"))
     assert file_digest(path) == "ba7816bf8f01cfea" and reads == ["weights"] * 2
-    user_cache._recalled.clear()
     assert file_digest(path) == "ba7816bf8f01cfea" and reads == ["weights"] * 2, "the record was replaced"
 
 
