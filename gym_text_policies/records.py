@@ -18,7 +18,7 @@ from gym_text_policies.files import json_data
 Message = dict[str, str]
 """A message of a chat: ``role`` and ``content``. A message of the model may have ``reasoning``, its thought before the answer, and
 ``call``, the arguments of its tool call as JSON. The message behind a call has the role ``tool``."""
-Outcome = Literal["won", "lost", "truncated", "error"]
+Outcome = Literal["won", "lost", "ended", "truncated", "error"]
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,17 @@ class Episode:
 
     @property
     def outcome(self) -> Outcome:
-        """How the episode ended. An episode that is won at its last step is won, even if it is also truncated."""
+        """How the episode ended. An episode that is won at its last step is won, even if it is also truncated.
+
+        A game that is over has ``ended`` if its environment does not say what a success is, and does not call it lost.
+        """
         if self.error is not None:
             return "error"
         if self.steps and self.steps[-1].success:
             return "won"
-        return "lost" if self.steps and self.steps[-1].terminated else "truncated"
+        if not (self.steps and self.steps[-1].terminated):
+            return "truncated"
+        return "lost" if self.tells_success or self.steps[-1].failure else "ended"
 
     @property
     def tells_success(self) -> bool:

@@ -24,7 +24,7 @@ _SUMS = ("tokens_in", "tokens_out", "tokens_reasoning", "model_calls", "simulato
 COLUMNS: dict[Rows, dict[str, type]] = {
     "episodes": {
         **dict.fromkeys(("key", "environment", "policy", "environment_config", "policy_config"), str),
-        **{"seed": int, "level": int, "outcome": str, "total_reward": float, "length": int, "invalid": int},
+        **{"seed": int, "level": int, "outcome": str, "won": bool, "return": float, "length": int, "invalid": int},
         **dict.fromkeys((*_SUMS, "thoughts_cut"), int),
         **{"seconds": float, "cost": float, "error": str},
     },
@@ -206,7 +206,9 @@ class EpisodeStore(RecordStore[Episode]):
     def to_pandas(self, rows: Rows = "episodes") -> Any:
         """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.
 
-        The columns have the names of the fields of `Episode`, `Step` and `Decision`. Mappings, such as the probabilities, are JSON.
+        The columns have the names of the fields of `Episode`, `Step` and `Decision`; ``return`` and ``won`` are the table's, and
+        `won` is missing after an error and where the environment does not say what a success is. Mappings, such as the
+        probabilities, are JSON.
 
         Raises:
             MissingDependencyError: If pandas is not installed.
@@ -257,7 +259,9 @@ def _flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, An
         shared: dict[str, Any] = {"environment": environment_name(episode.environment), "policy": _player(episode.policy)}
         if rows == "episodes":
             parts: Iterable[tuple[Any, ...]] = [(episode,)]
+            won = episode.outcome == "won" if episode.tells_success and episode.error is None else None
             shared |= {"environment_config": episode.environment, "policy_config": episode.policy}
+            shared |= {"won": won, "return": episode.total_reward}
         else:
             parts = [(step, step.decision, episode) for step in episode.steps]
         for number, part in enumerate(parts):

@@ -40,6 +40,8 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
         spec: What a player must know. None uses the description that this package has; see `gym_text.descriptions`.
         describe: Turns the original observation into words; by default the names of the numbers in `spec`, with their values.
+        success_at: An episode is a success if its score, the sum of its rewards, is at least this at its end. None uses the
+            description's rule; a `spec` of your own has none.
         fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
     """
 
@@ -49,9 +51,11 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         spec: TextSpec | None = None,
         *,
         describe: Callable[[Any], str] | None = None,
+        success_at: float | None = None,
         fold: Fold | None = None,
     ) -> None:
-        RecordConstructorArgs.__init__(self, spec=spec, describe=describe, fold=fold)
+        said: dict[str, Any] = {} if success_at is None else {"success_at": success_at}
+        RecordConstructorArgs.__init__(self, spec=spec, describe=describe, fold=fold, **said)
         super().__init__(env)
         if fold is not None:
             check_choice("fold", fold, FOLDS)
@@ -67,6 +71,8 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         self.play_together = description.play_together
         self._describe = describe or description.describe or self._numbers_in_words
         self._success = description.success if spec is None else never
+        if success_at is not None:
+            self._success = lambda end: end.score >= success_at
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), **parts})
         self._score = 0.0
         self._rng = np.random.default_rng()

@@ -56,7 +56,7 @@ class Conversation:
         self.score = 0.0
         """Sum of the rewards."""
         self.end: str | None = "closed"
-        """``won``, ``lost``, ``truncated``, ``unusable_answers``, ``error`` or ``closed``; None while an episode goes on."""
+        """An `Outcome`, ``unusable_answers`` or ``closed``; None while an episode goes on."""
 
     def begin(self, seed: int | None) -> str:
         """Begin the episode of a level, and return the first text for the player.
@@ -119,7 +119,8 @@ class Conversation:
             self.reward = float(reward)
             self.score += self.reward
             if terminated or truncated:
-                self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
+                lost = "lost" if info.get("success") is not None or info.get("failure") else "ended"
+                self.end = "won" if self.success else lost if terminated else "truncated"
             return True
 
     @property

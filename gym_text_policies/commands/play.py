@@ -108,7 +108,7 @@ def run(config: PlayConfig) -> str:
             raise UsageError(f"play: {episode.error}")
         return f"\nYou left after {episode.length} steps, with a return of {episode.total_reward:.4g}."
     last = str(episode.last_observation.get("text", ""))
-    ending = {"won": "You won", "lost": "You lost", "truncated": "Out of steps"}[episode.outcome]
+    ending = {"won": "You won", "lost": "You lost", "ended": "The game is over", "truncated": "Out of steps"}[episode.outcome]
     return f"\n{last}\n\n{ending}: return {episode.total_reward:.4g} in {episode.length} steps."
 
 

@@ -25,7 +25,9 @@ _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """Pattern of an environment's id. What follows the colon of a URL or a path does not match it."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
-_OF_ANY_LEVEL = (*_OF_MAKE, "expert")
+_OF_WRAPPER = ("fold", "success_at")
+"""Keyword arguments that `DescribeObservation` takes if the environment does not."""
+_OF_ANY_LEVEL = (*_OF_MAKE, *_OF_WRAPPER[1:], "expert")
 """Keyword arguments that do not change which level a seed is."""
 
 
@@ -146,22 +148,23 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
     parameters = _parameters(env_id)
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         known = [parameter.name for parameter in parameters if parameter.name != "render_mode"]
-        check_options(f"environment {name!r}", arguments, dict.fromkeys([*known, "fold", *_OF_MAKE]))
+        check_options(f"environment {name!r}", arguments, dict.fromkeys([*known, *_OF_WRAPPER, *_OF_MAKE]))
     return functools.partial(make_environment, env_id, **arguments)
 
 
 def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
     """Make an environment that a language model can play; one without text observations is wrapped in `DescribeObservation`.
 
-    Arguments in the name replace others. A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment
-    that is registered without a step limit gets the limit of its description.
+    Arguments in the name replace others. A ``fold`` goes to the environment if it takes one, else to the wrapper, and so does
+    ``success_at``, the score that is a success. An environment that is registered without a step limit gets the limit of its
+    description.
 
     Raises:
         UsageError: If there is no such environment, it has no description, or it does not take the arguments.
     """
     env_id, named = parse_environment(name)
     arguments |= named
-    fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
+    of_wrapper = {name: arguments.pop(name, None) for name in _OF_WRAPPER if not takes(env_id, name)}
     creator = _creator(env_id)
     entry = str(gym.registry[env_id].entry_point)
     shown = arguments.get("render_mode") == "human" and "human" not in getattr(creator, "metadata", {}).get("render_modes", ())
@@ -183,16 +186,17 @@ def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
         limit = description_of(env).limit
         if limit and env.spec and env.spec.max_episode_steps is None:
             env = TimeLimit(env, limit)
-        return DescribeObservation(env, fold=fold)
-    if fold is not None:
-        raise UsageError(f"environment {env_id}: expected no fold, because it takes none; got {fold!r}.")
+        return DescribeObservation(env, **of_wrapper)
+    for name, value in of_wrapper.items():
+        if value is not None:
+            raise UsageError(f"environment {env_id}: expected no {name}, because it takes none; got {value!r}.")
     return env
 
 
 def takes(environment: str, argument: str) -> bool:
-    """Return whether an environment takes ``fold`` or ``expert``.
+    """Return whether an environment takes ``fold``, ``success_at`` or ``expert``.
 
-    Gymnasium's own environments take neither, although some accept any keyword.
+    Gymnasium's own environments take none, although some accept any keyword.
     """
     env_id, _ = parse_environment(environment)
     if str(gym.registry[env_id].entry_point).startswith("gymnasium."):

@@ -34,8 +34,8 @@ def make_stored_environment(record: Mapping[str, Any], **arguments: Any) -> gym.
     check_plain(record["id"], record["kwargs"])
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
-    folds = {"fold": described["fold"]} if described.get("fold") else {}
-    return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
+    of_wrapper = {name: described[name] for name in ("fold", "success_at") if described.get(name) is not None}
+    return make_environment(record["id"], **record["kwargs"], **limits, **of_wrapper, **arguments)
 
 
 def levels_config(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gym_text.registration import RETURNS
 from gym_text_policies.answers import REASONS
@@ -105,7 +105,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "return_interval": return_interval(returns, RETURNS.get(environment.partition("?")[0])),
         "success": sum(wins) / len(wins) if wins else None,
         "success_interval": wilson_interval(sum(wins), len(wins)),
-        **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
+        **{outcome: outcomes[outcome] for outcome in get_args(Outcome)},
         "invalid": sum(of("invalid")) / steps if steps else None,
         "invalid_reasons": _reasons(played),
         "length": mean(of("length")),

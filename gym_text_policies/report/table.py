@@ -17,7 +17,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "success [95 %]": lambda row: number(row["success"], ".2f") + interval(row["success_interval"], ".2f"),
     "return [95 %]": lambda row: number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
     "episodes": lambda row: _count(row),
-    "won / lost / truncated / error": lambda row: " / ".join(str(row[name]) for name in ("won", "lost", "truncated", "error")),
+    "won / lost / truncated / error": lambda row: _ends(row),
     "invalid": lambda row: number(row["invalid"], ".0%"),
     "why invalid": lambda row: ", ".join(f"{reason} {count}" for reason, count in row["invalid_reasons"].items()) or "-",
     "length": lambda row: number(row["length"], ".1f"),
@@ -112,6 +112,12 @@ def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     why += " Cut: the answer did not end within max_tokens." if "cut" in reasons else ""
     ahead = LOOKS_AHEAD if any(row["looks_ahead"] for row in rows) else ""
     return list(filter(None, (ahead, " ".join(filter(None, (thoughts, why))))))
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    """Return how many episodes ended in which way; without wins and losses if the environment does not say what a success is."""
+    first = [f"{row['ended']} ended"] if row["ended"] else [str(row[name]) for name in ("won", "lost")]
+    return " / ".join([*first, str(row["truncated"]), str(row["error"])])
 
 
 def _count(row: Mapping[str, Any]) -> str:

@@ -156,7 +156,8 @@
       if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);
     } else {
       const last = episode.steps[episode.steps.length - 1];
-      const over = last && last.success ? "won" : last && last.terminated ? "lost" : "truncated";
+      const lost = last && (last.failure || episode.steps.some((step) => step.success !== null)) ? "lost" : "ended";
+      const over = last && last.success ? "won" : last && last.terminated ? lost : "truncated";
       rows.push(["ended", episode.error ? `error: ${episode.error}` : over]);
       rows.push(["return", number(total("reward", episode.steps.length))]);
     }

@@ -6,11 +6,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from markupsafe import Markup
 
 from gym_text.errors import import_extra
+from gym_text_policies.records import Outcome
 from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.step_pictures import Pictures, draw_pictures
@@ -43,8 +44,7 @@ def choose(variants: Sequence[Variant], most: int) -> list[tuple[Variant, Summar
 
 def _by_outcome(variant: Variant) -> Iterator[tuple[Variant, Summary]]:
     """Yield a variant's episodes, one of each outcome in turn."""
-    outcomes = ("won", "lost", "truncated", "error")
-    return _alternate([(variant, one) for one in variant.episodes if one.outcome == outcome] for outcome in outcomes)
+    return _alternate([(variant, one) for one in variant.episodes if one.outcome == outcome] for outcome in get_args(Outcome))
 
 
 def _alternate(iterables: Iterable[Iterable[_T]]) -> Iterator[_T]:

@@ -110,6 +110,8 @@ def test_success_is_a_dash_where_nobody_says_what_it_is(says, make, monkeypatch)
     place = [cell.strip() for cell in lines[0].split("|")].index("success [95 %]")
     shown = (lines[2].split("|")[place].strip(), bool(means_of([variant], "won")))
     assert shown == (("0.00 [0.00, 0.79]", True) if spec is None else ("-", False))
+    known = spec is None
+    assert episode.outcome == ("lost" if known else "ended") and ("| 0 / 1 / 0 / 0 " if known else "| 1 ended / 0 / 0 ") in lines[2]
 
 
 def scored(seed, reward, **more):

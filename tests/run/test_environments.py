@@ -3,7 +3,9 @@
 import pytest
 
 from gym_text import UsageError
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker, level_id, make_environment, parse_environment
+from gym_text_policies.environments.stored import make_stored_environment
 from gym_text_policies.policy import environment_config
 
 
@@ -39,6 +41,20 @@ def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
         environment_maker("BabyAIText-v0?num_dist=2")
     with pytest.raises(UsageError, match="num_dists: expected an integer"):
         environment_maker("BabyAIText-v0?task=goto&num_dists=two")()
+
+
+@pytest.mark.parametrize(("score", "outcome"), [(8, "won"), (500, "lost")])
+def test_the_score_that_is_a_success_is_an_argument_of_the_environment(score, outcome):
+    make_env = environment_maker(f"CartPole-v1?success_at={score}")
+    with make_env() as env:
+        (episode,) = rollout(make_env, load_policy("random", env), [0], num_envs=1)
+        assert environment_config(make_stored_environment(episode.environment)) == environment_config(env) == episode.environment
+    assert episode.outcome == outcome and episode.steps[-1].truncated is episode.steps[-2].success is False
+    assert (
+        level_id(episode.environment, "test", 2) == level_id(f"CartPole-v1?success_at={score}", "test", 2) == "CartPole-v1 test 2"
+    )
+    with pytest.raises(UsageError, match=r"BabyAIText-v0'?: expected .*success_at"):
+        environment_maker("BabyAIText-v0?success_at=1")()
 
 
 def test_a_name_with_a_module_imports_nothing_if_its_end_is_no_id(tmp_path, monkeypatch):

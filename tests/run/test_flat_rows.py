@@ -7,6 +7,7 @@ import pandas
 
 from gym_text_policies import EpisodeStore
 from gym_text_policies.environments import parse_environment
+from gym_text_policies.report.runs import read_runs
 from gym_text_policies.store import COLUMNS
 
 
@@ -15,8 +16,13 @@ def test_each_episode_and_each_decision_has_a_row_in_the_order_of_the_store(run)
     episodes = list(store)
     assert episodes == list(store.episodes()) and len(episodes) == len(store)
     frame = store.to_pandas()
-    for name in ("key", "seed", "outcome", "total_reward", "length", "tokens_in", "invalid"):
+    for name in ("key", "seed", "outcome", "length", "tokens_in", "invalid"):
         assert frame[name].tolist() == [getattr(episode, name) for episode in episodes], name
+    assert frame["return"].tolist() == [episode.total_reward for episode in episodes]
+    table = {figures["policy"]: figures for figures in (variant.row for variant in read_runs([run]).variants)}
+    for policy in ("random", "gold"):
+        of_policy = frame[frame["policy"] == policy]["won"]
+        assert of_policy.mean() == next(row["success"] for name, row in table.items() if name.startswith(policy)), policy
     assert frame["error"].notna().sum() == sum(episode.error is not None for episode in episodes) > 0
     assert json.loads(frame["policy_config"][0]) == episodes[0].policy and frame["policy"][0] == "random"
     assert parse_environment(frame["environment"][0]) == ("BabyAIText-v0", {"fold": "test", "task": "goto"})
@@ -40,4 +46,5 @@ def test_a_level_that_is_not_known_and_half_a_character_do_no_harm(run, tmp_path
         assert len(store.to_pandas()) == 0 and list(store.to_pandas("decisions")) == list(COLUMNS["decisions"])
         store.append(dataclasses.replace(first, steps=(step,), level=None))
         (row,) = store.to_pandas("decisions").to_dict("records")
+        assert pandas.isna(store.to_pandas()["won"][0]), "this environment does not say"
     assert row["completion"] == 'a ? b\r\n,"c"' and pandas.isna(row["level"]) and pandas.isna(row["success"])

@@ -44,12 +44,14 @@ def test_what_a_step_repeats_is_stored_once():
         ({"truncated": True, "success": True}, None, "won"),
         ({"terminated": True, "failure": True}, None, "lost"),
         ({"terminated": True}, None, "lost"),
+        ({"terminated": True, "success": None}, None, "ended"),
+        ({"terminated": True, "success": None, "failure": True}, None, "lost"),
         ({"truncated": True}, None, "truncated"),
         ({}, "PolicyError: no answer", "error"),
     ],
 )
 def test_the_outcome_follows_from_the_last_step(last, error, outcome):
-    assert episode(step(0), step(1, **last), error=error).outcome == outcome
+    assert episode(step(0, success=last.get("success", False)), step(1, **last), error=error).outcome == outcome
 
 
 def test_sums_run_over_all_steps():
