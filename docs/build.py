@@ -131,7 +131,6 @@ def command_line_page() -> str:
     parts = [
         "# Command line\n\nThis page is made from the code: each section is the `--help` of a command.\n",
         "Exit status: 0; 1 if a run could not go on or had only errors; 2 for a usage error; 130 after Ctrl-C or SIGTERM.\n",
-        'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:
         subparsers = next(a for a in make_parser([name])._actions if isinstance(a, argparse._SubParsersAction))

@@ -40,7 +40,7 @@ REQUIREMENTS = {
     "openenv": ("openenv==0.10.0",),
     "textworld": (
         *("--no-deps", "textworld==1.7.0", "jericho==3.3.1", "hashids==1.3.1", "mementos==1.3.1", "more-itertools==11.2.1"),
-        *("TatSu==5.8.3", "termcolor==3.3.0", "prompt_toolkit==3.0.53", "wcwidth==0.2.13"),
+        *("TatSu==5.8.3", "termcolor==3.3.0"),
     ),
     "trl": ("trl==1.16.0",),
     "verifiers": ("verifiers==0.4.0",),
