@@ -72,8 +72,8 @@ def test_modules_of_the_current_folder_are_found_and_a_report_imports_none(tmp_p
     done = command("play", "my_games:GuessNumber-v0", "--folder", "kept", input="1\n0\n")
     assert "You won: return 1 in 2 steps." in done.stdout
     done = command("report", "kept")
-    assert done.returncode == 0 and "1 episode without pictures" in done.stderr
-    assert "Import my_games in Python first." in done.stderr
+    page = (tmp_path / "kept/report.html").read_text("utf-8")
+    assert done.returncode == 0 and "1 episode without pictures" in page and "Import my_games in Python first." in page
     assert not list((tmp_path / "kept").glob("pictures/*"))
 
 
