@@ -69,10 +69,6 @@ class Player(PolicyConfig):
         """What the name of the row says beside its own name: how the policy looks ahead, and which actions are not its own."""
         return additions(self.settings)
 
-    def plays_in(self, environment: str) -> bool:
-        """Return whether it plays in an environment, such as ``BabyAIText-v0?task=goto``."""
-        return not self.environments or any(names_environment(name, environment) for name in self.environments)
-
 
 Players = Mapping[str, Sequence[Player]]
 """Label of a row -> who may play it: in each environment the first entry that plays there."""
@@ -80,7 +76,10 @@ Players = Mapping[str, Sequence[Player]]
 
 def player_in(environment: str, entries: Sequence[Player]) -> Player | None:
     """Return who plays a row in an environment; None if nobody does, and the environment has no such row."""
-    return next((entry for entry in entries if entry.plays_in(environment)), None)
+    for entry in entries:
+        if not entry.environments or any(names_environment(name, environment) for name in entry.environments):
+            return entry
+    return None
 
 
 def check_environments(players: Players, played: Collection[str]) -> None:

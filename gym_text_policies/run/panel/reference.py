@@ -145,12 +145,6 @@ def _perceived(obs: Mapping[str, Any], step: tuple[str, float, bool, bool] | Non
     return (json.dumps([played, plain(obs), ended], sort_keys=True) + "\n").encode()
 
 
-def by_expert(obs: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the next action of the expert's path; None at its end."""
-    action: str | None = info.get("gold_action")
-    return action
-
-
 def at_random(env: gym.Env[Any, Any], name: str, level: int, number: int) -> Choose:
     """Return a function that draws one of the valid actions; worlds, levels and the walks of a level differ in what they draw.
 
@@ -169,7 +163,7 @@ def expert_walks(panel: Panel, name: str, levels: Sequence[int]) -> Iterator[Wal
     """Yield the walk along the expert's path in each level of a world."""
     with closing(panel.maker(name, expert="path")()) as env:
         for level in levels:
-            yield walk(env, level, by_expert, decimals=panel.worlds[name].decimals)
+            yield walk(env, level, lambda obs, info: info.get("gold_action"), decimals=panel.worlds[name].decimals)
 
 
 def random_walks(
