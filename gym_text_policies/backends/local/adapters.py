@@ -137,7 +137,9 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
     if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # peft imports it
         raise UsageError(f"adapter {str(folder)!r}: expected a {CONFIG} that names no code; it has one for Megatron.")
     if not (folder / WEIGHTS).is_file():
-        raise UsageError(f"adapter {str(folder)!r}: expected weights in {WEIGHTS}. Pickles are never loaded; save as safetensors.")
+        others = ", ".join(sorted(path.name for path in folder.glob("adapter_model.*"))) or "none"
+        got = f"expected weights in {WEIGHTS}; got {others}"
+        raise UsageError(f"adapter {str(folder)!r}: {got}. Pickles are never loaded; save as safetensors.")
     digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes())
     digest.update(template_of(folder).encode())
     return base, digest.hexdigest()[:16]

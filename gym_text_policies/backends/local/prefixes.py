@@ -1,7 +1,7 @@
 """`Prefixes`: a cache of the token sequences that a causal language model has read, so that a call computes only new tokens.
 
-A subclass runs the model in one way: `PackedPrefixes`, `CachedPrefixes` or `RereadPrefixes`. Which sequences are
-kept, copied and forgotten is decided here, the same for all of them.
+A subclass runs the model in one way: `PackedPrefixes`, `CachedPrefixes` or `RereadPrefixes`. Which sequences are kept, copied and
+forgotten is decided here, the same for all of them. `candidate_log_probs` scores the candidates of mode ``choose``.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def spoil_by_a_surplus(folder):
     ("spoil", "message"),
     [
         (spoil_by_cutting, "expected one that fits its base 'smollm2'; .*incomplete"),
-        (spoil_by_pickle, r"expected weights in adapter_model\.safetensors\. Pickles are never loaded"),
+        (spoil_by_pickle, r"got adapter_model\.bin\. Pickles are never loaded"),
         (spoil_by_a_surplus, "expected one that fits its base 'smollm2'; .* have no place"),
         (lambda folder: change(folder, r=8), "expected one that fits its base 'smollm2'; .*size mismatch"),
         (lambda folder: change(folder, base_model_name_or_path=str(folder)), "expected a model as its base; got the adapter"),
