@@ -56,9 +56,9 @@ def run(path: Path) -> None:
 
 
 def is_progress(output: Any) -> bool:
-    """Return whether an output is a bar or a log: text on stderr, transformers' table of losses, or a widget."""
+    """Return whether an output is a bar or a log: text on stderr, or a widget."""
     data = output.get("data", {})
-    return output.get("name") == "stderr" or "<progress" in data.get("text/html", "") or any("widget-view" in kind for kind in data)
+    return output.get("name") == "stderr" or any("widget-view" in kind for kind in data)
 
 
 def joined(outputs: Iterable[Any]) -> list[Any]:

@@ -120,6 +120,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         steps = config.max_steps or math.ceil(config.epochs * math.ceil(len(rows) / config.rows_per_step))
         with tracking(config) as log:
             for step in tqdm(range(progress.iteration, steps), initial=progress.iteration, total=steps, desc="Steps"):
+                torch.manual_seed(config.seed + step)  # for dropout, so that a run goes on as if it had not been stopped
                 optimizer.param_groups[0]["lr"] = learning_rate(config, step, steps)
                 metrics = learn(config, actor, optimizer, batch_of(config, rows, step), f"step {step + 1}")
                 metrics = {"step": step + 1, **metrics, "learning_rate": optimizer.param_groups[0]["lr"]}

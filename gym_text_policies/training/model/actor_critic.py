@@ -47,9 +47,6 @@ class Actor:
         compiled: Whether torch compiles the layers.
         rank: Rank of a new adapter; None: 16.
         chat_template: File of a chat template that replaces the model's; empty: none does.
-
-    Raises:
-        UsageError: If there is no such model, or the other arguments do not fit it.
     """
 
     def __init__(

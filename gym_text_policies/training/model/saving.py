@@ -93,12 +93,7 @@ def write_adapter(model: Any, folder: Path, record: Mapping[str, Any], dtype: An
 
 
 def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
-    """Write tensors as safetensors.
-
-    Raises:
-        RunError: If a tensor is not finite.
-        StoreError: If the file cannot be written.
-    """
+    """Write tensors as safetensors. The errors are those of `write_adapter`."""
     from safetensors.torch import save_file
 
     check_finite(path.name, **tensors)
