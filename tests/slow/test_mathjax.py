@@ -8,6 +8,7 @@ import pytest
 
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.report.step_pictures import illustrated
 
 BROWSER = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/helpers/browser.py"))
 PAGE = """<script>MathJax = {tex: {inlineMath: [["$", "$"]]}}</script><script src="package/es5/tex-chtml-full.js"></script>
@@ -22,7 +23,7 @@ def test_a_board_of_sokoban_is_no_formula(tmp_path):
     make_env = environment_maker("SokobanText-v0")
     (episode,) = rollout(make_env, load_policy("random", make_env()), [0])
     page = tmp_path / "page.html"
-    page.write_text(PAGE % episode._repr_html_(), "utf-8")
+    page.write_text(PAGE % illustrated(episode)._repr_html_(), "utf-8")
     with BROWSER["Browser"](path) as browser:
         browser.open(page.as_uri())
         browser.run("MathJax.startup.promise.then(() => 1)")
