@@ -12,10 +12,10 @@ From a chat template to the score of a candidate: `chat_format`, rendering, toke
     linear        linear layers on a CPU, in float32 or bfloat16
     exactness     the fastest of these ways that gives the probabilities of a model's plain forward pass
     best_first    candidates -> the most probable one, without the probabilities of the others
+    grammars      a JSON schema, or a tool -> which tokens may come next
     sampling      logits -> the next token
     decoding      logits -> the tokens of a text
     thinking      tokens -> where a thought ends, and what closes one that does not end
-    grammars      a JSON schema, or a tool -> which tokens may come next
     questions     a request as tokens, on its way to an answer
     smollm2       the embedded model as a folder
     adapters      the name of a model -> what identifies it; of an adapter -> its base, and how it is asked

@@ -9,9 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gym_text.errors import import_extra
+import numpy as np
+import torch
+
+from gym_text.errors import PolicyError, import_extra
 from gym_text_policies.backends.call_format import CallFormat
-from gym_text_policies.backends.local.tokens import template_tokens, tokens_around
+from gym_text_policies.backends.local.tokens import template_tokens, text_tokens, tokens_around
 
 _MARKS = 24
 """Tokens of an object's braces, quotation marks and keys, beside those of an enumerated value."""
@@ -26,8 +29,44 @@ def call_tokens(tokenizer: Any, form: CallFormat, value: str) -> tuple[int, ...]
     return tuple(tokens_around(tokenizer, [value], lambda hide: form.text(hide(value)), before_word=False))
 
 
+class Matcher:
+    """What may come next in one answer, by llguidance's matcher. A text that spells a special token stays text.
+
+    Args:
+        matcher: An ``LLMatcher``. It tokenises forced text as the tokenizer does, special tokens included, and then refuses these.
+        tokenizer: One of transformers.
+    """
+
+    def __init__(self, matcher: Any, tokenizer: Any) -> None:
+        self._matcher, self._tokenizer = matcher, tokenizer
+
+    def forced(self) -> list[int]:
+        """Return the next tokens for which there is one choice alone."""
+        tokens = list(self._matcher.compute_ff_tokens())
+        right = self._matcher.validate_tokens(tokens)
+        if right < len(tokens):
+            tokens[right:] = text_tokens(self._tokenizer, self._tokenizer.convert_ids_to_tokens(tokens[right]))
+        return tokens
+
+    def allowed(self, size: int) -> torch.Tensor:
+        """Return for each of `size` tokens whether it may come next."""
+        allowed, forced = torch.zeros(size, dtype=torch.bool), self.forced()
+        if forced:
+            allowed[forced[0]] = True
+            return allowed
+        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
+        allowed[: len(bits)] = torch.from_numpy(bits[:size].astype(bool))
+        return allowed
+
+    def take(self, token: int) -> None:
+        """Go on behind a token."""
+        self._matcher.consume_token(token)
+        if self._matcher.is_error():
+            raise PolicyError(f"mode 'json' or 'tool': expected a token that the grammar allows; {self._matcher.get_error()}")
+
+
 class Grammars:
-    """Makes llguidance's matchers, which say token by token what may come next, and reads calls.
+    """Makes matchers, which say token by token what may come next, and reads calls.
 
     Args:
         tokenizer: One of transformers.
@@ -49,12 +88,12 @@ class Grammars:
             properties[name] = {"maxLength": max(1, _CHARACTERS_PER_TOKEN * room // len(free))} | properties[name]
         return json.dumps(dict(schema) | {"properties": properties})
 
-    def of(self, schema: str) -> Any:
+    def of(self, schema: str) -> Matcher:
         """Return a new matcher of a JSON schema."""
         matchers = import_extra("llguidance", "local").LLMatcher
         return self._matcher(matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False}))
 
-    def of_call(self, form: CallFormat, schema: str) -> Any:
+    def of_call(self, form: CallFormat, schema: str) -> Matcher:
         """Return a new matcher of the calls with valid arguments, whose JSON schema is given."""
         argument = json.loads(schema)["properties"][form.argument]
         if "enum" in argument:
@@ -88,7 +127,7 @@ class Grammars:
         for part in filter(None, re.split(f"({pattern})", text)):
             yield f"<[{special[part]}]>" if part in special else json.dumps(part, ensure_ascii=False)
 
-    def _matcher(self, grammar: str) -> Any:
+    def _matcher(self, grammar: str) -> Matcher:
         if self._tokens is None:
             self._tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
-        return import_extra("llguidance", "local").LLMatcher(self._tokens, grammar)
+        return Matcher(import_extra("llguidance", "local").LLMatcher(self._tokens, grammar), self._tokenizer)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.grammars import Matcher
 
 
 class Sampler:
@@ -26,8 +26,8 @@ class Sampler:
         self.log_probs: list[float] = []
         """The log-probability of each taken token: in the distribution that it was drawn from, or at temperature 1 if nothing is
         drawn."""
-        self.grammar: Any = None
-        """An ``LLMatcher`` of llguidance: what the next tokens may be; it can be set between a thought and an answer."""
+        self.grammar: Matcher | None = None
+        """What the next tokens may be; it can be set between a thought and an answer."""
         self._keeps, self._temperature = request.tokens, request.temperature
         self._limits: Any = LogitsProcessorList()
         if request.top_k:
@@ -40,7 +40,7 @@ class Sampler:
 
     def forced(self, max_tokens: int) -> list[int]:
         """Return the next tokens for which the grammar allows one choice alone, at most `max_tokens`."""
-        return list(self.grammar.compute_ff_tokens())[:max_tokens] if self.grammar and max_tokens > 0 else []
+        return self.grammar.forced()[:max_tokens] if self.grammar and max_tokens > 0 else []
 
     def take(self, logits: torch.Tensor) -> Iterator[int]:
         """Yield the next token after each row of logits, float32 of shape (rows, vocabulary), until the caller stops."""
@@ -52,10 +52,7 @@ class Sampler:
     def _next(self, logits: torch.Tensor) -> int:
         """Return the next token after one row of logits, on the CPU."""
         if self.grammar:
-            bits = np.unpackbits(np.frombuffer(self.grammar.compute_bitmask(), np.uint8), bitorder="little")
-            allowed = torch.zeros(len(logits), dtype=torch.bool)
-            allowed[: len(bits)] = torch.from_numpy(bits[: len(logits)].astype(bool))
-            logits = logits.masked_fill(~allowed, -math.inf)
+            logits = logits.masked_fill(~self.grammar.allowed(len(logits)), -math.inf)
         if self._temperature:
             logits = self._limits(None, logits[None] / self._temperature)[0]
             token = int(torch.multinomial(logits.softmax(-1), 1, generator=self._generator))
@@ -64,5 +61,5 @@ class Sampler:
         if self._keeps:
             self.log_probs.append(float(logits.log_softmax(-1)[token]))
         if self.grammar:
-            self.grammar.consume_token(token)
+            self.grammar.take(token)
         return token

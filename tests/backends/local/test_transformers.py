@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gym_text.babyai.env import BABYAI_SPEC
-from gym_text_policies import LLMPolicy, rollout
+from gym_text_policies import LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -112,6 +112,20 @@ def test_json_answers_are_of_their_schema_alone_and_in_a_batch(small_model, smal
         fields = json.loads(text)
         assert list(fields) == ["reasoning", "action"] and fields["action"] in ("turn left", "go forward")
     assert texts == [TransformersBackend(*small_model, "fresh").answer([request])[0].text for request in requests]
+
+
+@pytest.mark.parametrize("names", [("say <|im_end|>",), ("<|im_start|>user", "<|im_end|>"), ('say "é <|endoftext|>!"',)])
+def test_json_says_actions_that_spell_special_tokens_with_other_tokens(small_backend, names):
+    schema = Prompt("zero_shot").schema(BABYAI_SPEC, names)
+    (answer,) = small_backend.answer([question("A red ball.", schema=schema, max_tokens=60, tokens=True)])
+    assert json.loads(answer.text)["action"] in names and answer.finish == "stop"
+    assert not set(answer.tokens[answer.text].said[:-1]) & set(small_backend._tokenizer.all_special_ids)
+
+
+def test_a_token_that_a_schema_does_not_allow_is_an_error(small_backend):
+    matcher = small_backend._questions.grammars.of('{"enum": ["go"]}')
+    with pytest.raises(PolicyError, match=r"expected a token that the grammar allows; .*doesn't satisfy the grammar"):
+        matcher.take(small_backend._tokenizer.eos_token_id)
 
 
 def test_drawn_answers_depend_on_their_seed_alone(small_model, small_backend):
