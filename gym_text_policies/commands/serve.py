@@ -11,7 +11,7 @@ import gymnasium as gym
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.folds import FOLDS
 from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS, listen, server_of
-from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
+from gym_text_policies.environments import environment_maker, fold_arguments, has_folds, parse_environment
 
 logger = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -77,8 +77,4 @@ def _splits(environment: str) -> tuple[str, ...]:
     _, arguments = parse_environment(environment)
     if "fold" in arguments:
         return (str(arguments["fold"]),)
-    try:
-        environment_maker(environment, fold="train")().close()
-    except UsageError:
-        return ()
-    return FOLDS
+    return FOLDS if has_folds(environment) else ()

@@ -25,9 +25,12 @@ _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """Pattern of an environment's id. What follows the colon of a URL or a path does not match it."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
-_OF_WRAPPER = ("fold", "success_at")
-"""Keyword arguments that `DescribeObservation` takes if the environment does not."""
-_OF_ANY_LEVEL = (*_OF_MAKE, *_OF_WRAPPER[1:], "expert")
+_OF_WRAPPER = {
+    "fold": "Training and its data play the folds train and dev: give the environment's class an argument fold.",
+    "success_at": "Such an environment says itself what a success is, by info['success'].",
+}
+"""Keyword arguments that `DescribeObservation` takes if the environment does not, and what is to be done where neither does."""
+_OF_ANY_LEVEL = (*_OF_MAKE, "success_at", "expert")
 """Keyword arguments that do not change which level a seed is."""
 
 
@@ -189,7 +192,7 @@ def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
         return DescribeObservation(env, **of_wrapper)
     for name, value in of_wrapper.items():
         if value is not None:
-            raise UsageError(f"environment {env_id}: expected no {name}, because it takes none; got {value!r}.")
+            raise UsageError(f"environment {env_id}: expected no {name}, because it takes none; got {value!r}. {_OF_WRAPPER[name]}")
     return env
 
 
@@ -202,6 +205,15 @@ def takes(environment: str, argument: str) -> bool:
     if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
         return False
     return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
+
+
+def has_folds(environment: str) -> bool:
+    """Return whether an environment, or the wrapper `DescribeObservation` around it, takes ``fold``."""
+    try:
+        make_environment(environment, fold="train").close()
+    except UsageError:
+        return False
+    return True
 
 
 def fold_arguments(environment: str, fold: str | None, *, expert: Expert = "off") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gym_text.errors import MissingDependencyError, import_extra
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.environments import environment_maker
+from gym_text_policies.environments import environment_maker, has_folds
 from gym_text_policies.policies.config import Mode, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
@@ -67,8 +67,9 @@ class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
     baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
     """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller. With none
     there are no such rows."""
-    fold: Literal["train", "dev", "test", "none"] = "test"
-    """Fold whose levels are played: train, dev or test. With none the environment takes its default."""
+    fold: Literal["train", "dev", "test", "none"] | None = None
+    """Fold whose levels are played: train, dev or test; by default test in environments that have folds. With none the environment
+    takes its default."""
     episodes: int = 100
     """Episodes of each environment in a row without a language model."""
     llm_episodes: int | None = None
@@ -102,8 +103,9 @@ def plan_of(config: BenchConfig) -> Iterator[PlanRow]:
     """Yield the rows: of each environment the baselines, the policies that the user asks for, the expert, and who looks ahead."""
     rows = config.rows()
     check_environments(rows, config.environments)
-    arguments = {} if config.fold == "none" else {"fold": config.fold}
     for environment in _installed(config):
+        folded = has_folds(environment) if config.fold is None else config.fold != "none"
+        arguments = {"fold": config.fold or "test"} if folded else {}
         wanted = {label: player for label, entries in rows.items() if (player := player_in(environment, entries))}
         with naming(environment):
             baselines = [name for name in _baselines_of(environment, arguments) if name in config.baselines]
@@ -143,7 +145,7 @@ def run(config: BenchConfig) -> tuple[Table, EpisodeStore]:
     import_extra("scipy", "bench")
     if config.shows_stages:
         _logger.info("%s", _BEFORE)
-    identity = {"benchmark": "policies", "fold": config.fold}  # a later run may add rows and episodes
+    identity = {"benchmark": "policies", "fold": config.fold or "test"}  # a later run may add rows and episodes
     with open_run(config.folder, identity, plan_of(config), config) as run:
         run.play(Progress())
         return markdown(write_table(run, config)), run.store

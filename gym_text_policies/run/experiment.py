@@ -66,11 +66,13 @@ class EnvironmentConfig:
     """Keyword arguments of the environment, and max_episode_steps and render_mode (human shows the game as it is played)."""
 
     def __post_init__(self) -> None:
-        for key, arguments in (("name", {}), ("kwargs", self.kwargs)):
-            try:
-                environment_maker(self.full_name, **arguments)
-            except UsageError as error:
-                raise UsageError(f"{key}: {error}") from error
+        key = "name"
+        try:
+            environment_maker(self.full_name)
+            key = "kwargs" if self.kwargs else "name"
+            self.make(render_mode=None).close()  # a value may be wrong
+        except UsageError as error:
+            raise UsageError(f"{key}: {error}") from error
 
     @property
     def full_name(self) -> str:

@@ -42,6 +42,7 @@ _KINDS = 5
 """Most kinds of errors of a row that are shown."""
 _SHOWN = 300
 """Most characters of an error that are shown."""
+_RETRY = "--retry-errors (in an experiment's file retry_errors: true)"
 _VARIES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:, (?:'[^']*'|"[^"]*"))*|(?<!HTTP )\b\d+(?:\.\d+)?""")
 """What may differ between errors of one kind: quoted texts and lists of them, and numbers that are no HTTP status."""
 
@@ -124,10 +125,11 @@ class Run:
     def waiting(self) -> list[RunRow]:
         """The rows that miss episodes, in the order of play: those without a model, which are quick, then those of each model.
 
-        Each model's server is asked whether it can answer as the episodes need, and each model in this process is loaded.
+        Each model's server is asked whether it can answer as the episodes need, and each model in this process is loaded. A row for
+        which it cannot, as in a mode that the server lacks, is left out with a warning if it can for another row of the model.
 
         Raises:
-            UsageError: If a model's server does not answer, or cannot answer as the episodes need.
+            UsageError: If a model's server does not answer, or can answer for no row as the episodes need.
         """
         planned: set[str] = set()
         fresh, retry = self._options.fresh, self._options.retry_errors
@@ -138,10 +140,20 @@ class Run:
         quick_first = sorted((row for row in self.rows if row.missing), key=lambda row: row.plan.policy.asks_model)
         models = [row.model for row in quick_first]
         waiting = sorted(quick_first, key=lambda row: models.index(row.model))
+        refused: dict[RunRow, UsageError] = {}
         for row in reversed(waiting):  # the model that plays first is loaded last
-            with naming(row.plan.name):
-                self._engine.check(row.plan)
-        return waiting
+            try:
+                with naming(row.plan.name):
+                    self._engine.check(row.plan)
+            except UsageError as error:
+                refused[row] = error
+        playing = [row for row in waiting if row not in refused]
+        for row, reason in refused.items():
+            if row.model not in {other.model for other in playing}:
+                raise reason
+            _logger.warning("%s\nThis row is left out, as other rows of the model can be played.", reason)
+            self.rows.remove(row)
+        return playing
 
     def play(self, progress: Progress | None = None) -> None:
         """Play the episodes that are missing, and store each when it ends. Then log the first error of each kind.
@@ -152,7 +164,7 @@ class Run:
         together = [self.waiting] if self._engine.spreads else [[row] for row in self.waiting]
         for row in self.rows:
             if stored := len(row.keys) - len(row.missing):
-                text = "%s: %d of %d episodes are stored already; fresh plays them again"
+                text = "%s: %d of %d episodes are stored already; --fresh plays them again"
                 _logger.info(text, row.plan.name, stored, len(row.keys))
         with progress or Progress(shown=False) as shown:
             for rows in filter(None, together):
@@ -200,8 +212,8 @@ class Run:
         if len(kinds) > _KINDS:
             lines.append(f"  and {len(kinds) - _KINDS} other kinds")
         _logger.warning(
-            "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; retry_errors plays them again.",
-            *(row.plan.name, len(keys), len(row.keys), "\n".join(lines), self.store.path),
+            "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; %s plays them again.",
+            *(row.plan.name, len(keys), len(row.keys), "\n".join(lines), self.store.path, _RETRY),
         )
 
 
@@ -237,7 +249,7 @@ def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None
     if errors and errors == episodes:
         raise RunError(
             f"{folder}: expected an episode without an error; all {episodes} ended in one. "
-            "The warnings above show why; after the repair retry_errors plays them again."
+            f"The warnings above show why; after the repair {_RETRY} plays them again."
         )
 
 

@@ -3,6 +3,9 @@
 import json
 import logging
 
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.report.runs import read_runs
@@ -40,6 +43,14 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, tiny_model, 
     assert "tokens in" not in printed.out and "tokens in" in (tmp_path / "table.md").read_text()
 
 
+def test_an_environment_without_folds_is_played_unless_a_fold_is_asked_for(tmp_path, monkeypatch, capsys):
+    room = EnvSpec("Room-v0", lambda: gym.make("BabyAIText-v0").unwrapped, max_episode_steps=3)
+    monkeypatch.setitem(gym.registry, room.id, room)
+    words = arguments(tmp_path, environments=room.id, models="random", baselines="none")
+    assert cli.main(words) == 0 and next(EpisodeStore(tmp_path).episodes()).environment["kwargs"] == {}
+    assert cli.main([*words, "--fold", "test"]) == 2 and "expected no fold, because it takes none" in capsys.readouterr().err
+
+
 def test_each_temperature_is_a_row(tmp_path, tiny_model):
     played = {"environments": "BabyAIText-v0?max_episode_steps=3", "models": tiny_model, "baselines": "none"}
     assert cli.main([*arguments(tmp_path, **played, llm_episodes=2), "--temperatures", "0", "1"]) == 0
@@ -71,7 +82,7 @@ def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, ca
     words = arguments(tmp_path, llm_episodes=0, baselines="random")
     assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
     assert cli.main(words) == 0
-    assert "BabyAIText-v0, random: 3 of 3 episodes are stored already; fresh plays them again" in caplog.text
+    assert "BabyAIText-v0, random: 3 of 3 episodes are stored already; --fresh plays them again" in caplog.text
     assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3
 

@@ -50,6 +50,7 @@ def test_a_file_becomes_typed_sections(write):
         ("backend: scripted", "api_key: sk-planted", "Keys of providers come from environment variables alone"),
         ("BabyAIText-v0", "BabyAIText-v1", "line 7: environment.name: environment: expected one of"),
         ("task: goto", "tsk: goto", "line 8: environment.kwargs: environment 'BabyAIText-v0': got an unknown option 'tsk'"),
+        ("task: goto", "fold: tset", "line 8: environment.kwargs: fold: expected one of 'train', 'dev', 'test'"),
         ("episodes: 3", "episodes: 0", "line 11: experiment.episodes: expected an integer from 1"),
         ("  name: BabyAIText-v0\n", "", "line 6: environment: expected the key 'name'; it is missing"),
     ],

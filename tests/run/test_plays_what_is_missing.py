@@ -7,7 +7,7 @@ import logging
 import pytest
 from provider_server import ProviderServer, running
 
-from gym_text.errors import BudgetError, RunError
+from gym_text.errors import BudgetError, RunError, UsageError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.figures import row
@@ -106,7 +106,7 @@ def test_failures_are_said_and_tried_again_only_if_asked(engine, store, caplog):
         _, noted = played(store, engine, failing, retry_errors=retry)
         assert sorted(noted.seeds) == seeds
         assert "failing: 2 of 2 episodes ended in an error. The first of each kind:\n  2 x PolicyError: " in caplog.text
-        assert "episodes.jsonl; retry_errors plays them again." in caplog.text
+        assert "episodes.jsonl; --retry-errors (in an experiment's file retry_errors: true) plays them again." in caplog.text
 
 
 def answering(server, mode="text", **options):
@@ -128,6 +128,15 @@ def test_a_server_is_asked_once_for_each_mode_before_anything_is_played(engine, 
         requests = len(server.requests)
         played(store, engine, rows)
         assert len(server.requests) == requests > 1  # all is stored: nobody is asked
+
+
+def test_a_mode_that_the_server_lacks_is_left_out_beside_one_that_it_has(engine, store, caplog):
+    with running(ProviderServer(text="go forward")) as server:  # no JSON
+        run, noted = played(store, engine, rows_of(answering(server), answering(server, "json")))
+        assert noted.seeds == [0, 1] and [row.plan.label for row in run.rows] == ["row 0"]
+        assert f"{GOTO}, row 1: " in caplog.text and "This row is left out" in caplog.text
+        with pytest.raises(UsageError, match="row 0: "):
+            played(store, engine, rows_of(answering(server, "json")))
 
 
 def test_the_question_before_the_run_costs_as_any_other(engine, store):
