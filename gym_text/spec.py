@@ -124,6 +124,8 @@ class TextSpec:
     def encode(self, name: str, obs: Observation) -> Any:
         """Turn an action's name into the environment's action.
 
+        With the encoding ``index`` the empty string becomes an index beyond the valid actions, none of which has a name.
+
         Raises:
             InvalidActionError: If the name cannot be an action of this environment. (Any string is an action of a text game.)
         """
@@ -132,6 +134,8 @@ class TextSpec:
         if self.encoding == "box":
             return np.array(self._numbers(name), dtype=np.float32)
         names = self._names_by_index(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
+        if self.encoding == "index" and not name:
+            return len(names)
         if name not in names:
             raise InvalidActionError(f"action: expected one of {', '.join(map(repr, names))}; got {name!r}.")
         return names.index(name)

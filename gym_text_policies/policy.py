@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec, UsageError
+from gym_text.descriptions import missing_fields
+from gym_text.errors import InvalidActionError
 from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
@@ -135,14 +137,34 @@ def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
-    """Return the `TextSpec` of an environment; raise `UsageError` if it has none."""
-    try:
-        spec: TextSpec = env.get_wrapper_attr("text_spec")
-    except AttributeError:
+    """Return the `TextSpec` of an environment.
+
+    Raises:
+        UsageError: If it has none, or its observations have no text, no goal, or not what the spec tells of them.
+    """
+    if missing := missing_fields(env):
         raise UsageError(
-            f"env: expected an environment with a text_spec; got {env}, which has none. DescribeObservation gives it one."
-        ) from None
+            f"env: expected an environment with a text_spec, and Dict observations with its fields, 'text' and 'goal' among them; "
+            f"got {env}, which has no {', '.join(missing)}. DescribeObservation gives it a text, a goal and a spec."
+        )
+    spec: TextSpec = env.get_wrapper_attr("text_spec")
     return spec
+
+
+def decision_of(action: Any, spec: TextSpec, obs: Mapping[str, Any]) -> Decision:
+    """Return the decision for an action of the environment.
+
+    An index beyond the valid actions is an unusable answer without a name. It is played: the game answers it and counts a step.
+
+    Raises:
+        InvalidActionError: If the environment does not take the action.
+    """
+    try:
+        return Decision(spec.decode(action, dict(obs)))
+    except InvalidActionError:
+        if spec.encoding != "index" or np.ndim(action) or np.asarray(action).dtype.kind not in "iu" or action < 0:
+            raise
+    return Decision("", valid=False, invalid="no action")
 
 
 def recorded(observation: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,17 @@ import gymnasium as gym
 from gym_text.box2d import import_box2d
 from gym_text.descriptions.base import Description, Ending, words_of_numbers
 from gym_text.errors import UsageError
+from gym_text.spec import TextSpec
 
-__all__ = ["DESCRIBED", "Description", "Ending", "find_description", "gymnasium_id", "import_engine", "words_of_numbers"]
+__all__ = [
+    "DESCRIBED",
+    "Description",
+    "Ending",
+    "find_description",
+    "gymnasium_id",
+    "import_engine",
+    "words_of_numbers",
+]
 
 DESCRIBED = {
     "AcrobotEnv": "classic_control:acrobot",
@@ -67,16 +76,27 @@ def find_description(env: gym.Env[Any, Any]) -> Description | None:
     return None
 
 
+def missing_fields(env: gym.Env[Any, Any]) -> list[str]:
+    """Return what prompts need and an environment lacks: a ``text_spec``, or fields in it and in the observations."""
+    spec = env.get_wrapper_attr("text_spec") if env.has_wrapper_attr("text_spec") else None
+    if not isinstance(spec, TextSpec):
+        return ["text_spec"]
+    seen = env.observation_space.spaces.keys() if isinstance(env.observation_space, gym.spaces.Dict) else set()
+    told = {key for key, field in spec.fields.items() if not field.is_list}  # `EncodeText` can drop lists of actions
+    return sorted(({"text", "goal"} | told) - seen | ({"text", "goal"} - told))
+
+
 def description_of(env: gym.Env[Any, Any]) -> Description:
-    """Return the description of an environment.
+    """Return the description of an environment: its own ``text_spec``, or the description that this package has.
 
     Raises:
-        UsageError: If this package has none.
+        UsageError: If there is none.
     """
-    description = find_description(env)
+    own = env.get_wrapper_attr("text_spec") if env.has_wrapper_attr("text_spec") else None
+    description = Description(own) if isinstance(own, TextSpec) else find_description(env)
     if description is None:
         raise UsageError(
-            f"DescribeObservation: expected a TextSpec, as this package does not describe {env}. Pass spec=TextSpec(…) with the "
-            f"meaning of the observation's numbers and of the actions. Described are: {', '.join(sorted(DESCRIBED))}."
+            f"DescribeObservation: expected a TextSpec, as this package does not describe {env.unwrapped}. Give its class an "
+            "attribute text_spec = TextSpec(…) with the task, the actions, and the meaning of each field of the observation."
         )
     return description

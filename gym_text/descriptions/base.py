@@ -57,15 +57,17 @@ def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = Fa
 
 
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:
-    """Describe an observation by the names, values and units of its quantities, one line for each field.
+    """Describe an observation by its texts, and the names, values and units of its quantities, one line for each field.
 
     Args:
         spec: Names the quantities.
-        obs: A dict of the fields that are vectors or single numbers.
+        obs: A dict of the fields that are texts, vectors or single numbers.
     """
     lines = []
     for key, field in spec.fields.items():
-        if field.quantities:
+        if key != "goal" and isinstance(obs.get(key), str):
+            lines.append(obs[key])
+        elif field.quantities:
             values = np.asarray(obs[key], dtype=np.float64).reshape(-1)
             parts = (
                 f"{quantity.name} {value:.4g}{' ' if quantity.unit else ''}{quantity.unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from gym_text.descriptions.base import OBSERVATION, never
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import FOLDS, MAX_SEED, Fold, fold_seed
 from gym_text.spaces import FreeText
-from gym_text.spec import TextSpec
+from gym_text.spec import Field, TextSpec
 from gym_text.text_env import HasSchemas
 
 _MAX_TEXT = 8192
@@ -24,7 +25,8 @@ _MAX_TEXT = 8192
 class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Describe an environment in words: its observation becomes a dict with ``text``, ``goal`` and the original observation.
 
-    The original observation has the key ``observation``; a dict keeps its keys. Actions stay as they are, and ``text_spec`` turns
+    The original observation has the key ``observation``; a dict keeps its keys. An environment that speaks keeps its words: a text
+    becomes ``text``, and a dict keeps its ``text`` and ``goal``. Actions stay as they are, and ``text_spec`` turns
     names into actions, as in a `TextEnv`. ``info`` gets ``score``. If the description defines success, ``info`` gets ``success``
     and ``failure`` as well.
 
@@ -37,9 +39,11 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
     (4, 0.0)
 
     Args:
-        env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
-        spec: What a player must know. None uses the description that this package has; see `gym_text.descriptions`.
-        describe: Turns the original observation into words; by default the names of the numbers in `spec`, with their values.
+        env: Any environment whose actions are `Text`, `Discrete`, or a one-dimensional `Box` with one lower and one upper limit.
+        spec: What a player must know; its fields ``text`` and ``goal`` may be missing. None uses the environment's own
+            ``text_spec``, or the description that this package has; see `gym_text.descriptions`.
+        describe: Turns the original observation into words; by default its texts, and the names of the numbers in `spec`, with
+            their values.
         success_at: An episode is a success if its score, the sum of its rewards, is at least this at its end. None uses the
             description's rule; a `spec` of your own has none.
         fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
@@ -62,18 +66,18 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         self.fold = fold
         space = env.observation_space
         self._is_dict = isinstance(space, spaces.Dict)
-        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBSERVATION: space}
-        if conflicts := sorted({"text", "goal"} & parts.keys()):
-            raise UsageError(f"DescribeObservation: expected an observation without the keys 'text' and 'goal'; got {conflicts}.")
+        self._key = "text" if isinstance(space, spaces.Text) and describe is None else OBSERVATION
+        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {self._key: space}
         description = description_of(env) if spec is None else Description(spec)
-        _check(description.spec, parts, env.action_space)
-        self.text_spec = description.spec
+        self.text_spec = _with_task(description.spec)
+        _check(self.text_spec, parts, env.action_space, has_words=bool(describe or description.describe))
         self.play_together = description.play_together
-        self._describe = describe or description.describe or self._numbers_in_words
+        self._describe = describe or description.describe or self._texts_and_numbers
         self._success = description.success if spec is None else never
         if success_at is not None:
             self._success = lambda end: end.score >= success_at
-        self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), **parts})
+        words = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
+        self.observation_space = spaces.Dict(words | (parts if describe is None else parts | {"text": words["text"]}))
         self._score = 0.0
         self._rng = np.random.default_rng()
 
@@ -107,24 +111,37 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         return (terminated or truncated) and bool(self._success(Ending(obs, reward, terminated, truncated, score)))
 
     def _in_words(self, obs: Any) -> dict[str, Any]:
-        parts = obs if self._is_dict else {OBSERVATION: obs}
-        return {"text": self._describe(obs), "goal": self.text_spec.goal, **parts}
+        return {"text": "", "goal": self.text_spec.goal} | self._parts(obs) | {"text": self._describe(obs)}
 
-    def _numbers_in_words(self, obs: Any) -> str:
-        return words_of_numbers(self.text_spec, obs if self._is_dict else {OBSERVATION: obs})
+    def _parts(self, obs: Any) -> dict[str, Any]:
+        return dict(obs) if self._is_dict else {self._key: obs}
+
+    def _texts_and_numbers(self, obs: Any) -> str:
+        parts = self._parts(obs)
+        return parts["text"] if isinstance(parts.get("text"), str) else words_of_numbers(self.text_spec, parts)
 
 
-def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Space[Any]) -> None:
-    """Raise `UsageError` unless a spec fits the spaces."""
+def _with_task(spec: TextSpec) -> TextSpec:
+    """Return a spec with the fields ``text`` and ``goal``, which this wrapper adds to every observation."""
+    added = {"text": Field("the state in words"), "goal": Field("the task")}
+    return spec if added.keys() <= spec.fields.keys() else dataclasses.replace(spec, fields=added | dict(spec.fields))
+
+
+def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Space[Any], *, has_words: bool) -> None:
+    """Raise `UsageError` unless a spec fits the spaces, and `has_words` or the parts of an observation can be said in words."""
     expected = {"text", "goal", *parts}
     if set(spec.fields) != expected:
         raise UsageError(f"spec.fields: expected the keys {sorted(expected)}; got {sorted(spec.fields)}.")
     for key, space in parts.items():
         numbers = len(spec.fields[key].quantities)
         size = int(spaces.flatdim(space)) if isinstance(space, spaces.Box) else len(getattr(space, "spaces", [space]))
-        if numbers != size and not isinstance(space, (spaces.Text, spaces.MultiBinary, spaces.MultiDiscrete)):
+        if numbers != size and not isinstance(space, (spaces.Text, spaces.Sequence, spaces.MultiBinary, spaces.MultiDiscrete)):
             raise UsageError(f"spec.fields[{key!r}]: expected {size} quantities, one for each number of {space}; got {numbers}.")
-    if isinstance(actions, spaces.Discrete):
+    if not has_words and not any(field.quantities or isinstance(parts.get(key), spaces.Text) for key, field in spec.fields.items()):
+        raise UsageError(f"DescribeObservation: expected describe=, which says the observation in words; got none, and {parts}.")
+    if isinstance(actions, spaces.Text):
+        wanted, fits = "encoding='text'", spec.encoding == "text"
+    elif isinstance(actions, spaces.Discrete):
         wanted = "encoding='discrete' and a name for each action, from 0,"
         fits = spec.encoding == "discrete" and len(spec.actions) == actions.n and actions.start == 0
     elif isinstance(actions, spaces.Box) and len(actions.shape) == 1:
@@ -132,7 +149,7 @@ def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Spa
         limits = {*actions.low.tolist()}, {*actions.high.tolist()}
         fits = spec.encoding == "box" and spec.size == actions.shape[0] and limits == ({spec.low}, {spec.high})
     else:
-        raise UsageError(f"DescribeObservation: expected actions that are Discrete or a one-dimensional Box; got {actions}.")
+        raise UsageError(f"DescribeObservation: expected actions that are Text, Discrete or a one-dimensional Box; got {actions}.")
     if not fits:
         raise UsageError(
             f"spec: expected {wanted} of {actions}; got encoding={spec.encoding!r}, {len(spec.actions)} names, size={spec.size}, "

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.wrappers import HumanRendering, TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.descriptions import DESCRIBED, description_of, import_engine
+from gym_text.descriptions import DESCRIBED, description_of, import_engine, missing_fields
 from gym_text.episode_state import Expert
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_options, unknown_choice
 from gym_text.wrappers import DescribeObservation
@@ -185,7 +185,7 @@ def make_environment(name: str, /, **arguments: Any) -> gym.Env[Any, Any]:
             f"environment {env_id}: expected arguments and a version that it has; {type(error).__name__}: {error}."
         ) from error
     env = HumanRendering(env) if shown else env  # where the environment opens no window of its own
-    if not env.has_wrapper_attr("text_spec"):
+    if missing_fields(env):
         limit = description_of(env).limit
         if limit and env.spec and env.spec.max_episode_steps is None:
             env = TimeLimit(env, limit)

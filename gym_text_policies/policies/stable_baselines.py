@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TransformAction
 
-from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_extra
+from gym_text.errors import UsageError, import_extra
 from gym_text.spaces import ActionNames
 from gym_text.wrappers import EncodeText, History
 from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTH
-from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.files.digests import file_digest
+from gym_text_policies.policy import Policy, decision_of, text_spec
 from gym_text_policies.records import Decision, Turn
 
 _one_at_a_time = threading.RLock()
@@ -32,27 +34,33 @@ class StableBaselinesPolicy(Policy):
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
     Or it was trained on the environment that
     `DescribeObservation` wraps here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
+    Another model may choose an index beyond them: that is an unusable answer, which the game answers.
     A model that was trained with ``actions="index"`` also plays the game with ``actions="text"``, by the names of its actions.
     How many actions there may be is not compared then: a model never plays a valid action beyond its own number of them.
 
     A file of stable-baselines3 contains pickled objects: load only what you trust.
 
     Args:
-        path: The file that ``model.save`` wrote.
+        path: The file that ``model.save`` wrote. For a model that was trained behind `VecNormalize`, a comma and the file that
+            ``VecNormalize.save`` wrote follow: ``model.zip,vecnormalize.pkl``.
         env: The environment to play.
         deterministic: Whether the model plays its most probable action, as in stable-baselines3's ``evaluate_policy``, or draws an
             action. A model that has learnt to explore can be far better, or far worse, if its actions are drawn.
         seed: Seed of the draws.
 
     Raises:
-        UsageError: If the file cannot be read, or the model was trained on other observations or actions.
+        UsageError: If the file cannot be read, the model was trained on other observations or actions, or the statistics of its
+            `VecNormalize` are missing. The file of a DQN, SAC or TD3 does not always show that they are.
         MissingDependencyError: If stable-baselines3 or sb3-contrib is not installed.
     """
 
     def __init__(self, path: str | Path, env: gym.Env[Any, Any], *, deterministic: bool = True, seed: int = 0) -> None:
         super().__init__(text_spec(env), seed=seed)
         self._deterministic = deterministic
+        path, _, statistics = str(path).partition(",")
         self._model, self._file = _load(path)
+        self._statistics = statistics and file_digest(statistics)
+        self._normalised = normaliser(self._model, f"sb3:{path}", _unpickled(statistics) if statistics else None)
         self._actions = self.spec
         if self.spec.encoding == "text" and self.spec.lists_actions and isinstance(self._model.action_space, spaces.Discrete):
             self._actions = dataclasses.replace(self.spec, encoding="index")
@@ -68,22 +76,25 @@ class StableBaselinesPolicy(Policy):
     @property
     def config(self) -> dict[str, Any]:
         """The algorithm, and a hash of the file; the seed only if it draws."""
+        statistics = {"statistics": self._statistics} if self._statistics else {}
         drawn = {} if self._deterministic else {"deterministic": False, "seed": self.seed}
-        return {"kind": "sb3", "name": f"sb3:{type(self._model).__name__} {self._file[:6]}", "file": self._file, **drawn}
+        return {
+            "kind": "sb3",
+            "name": f"sb3:{type(self._model).__name__} {self._file[:6]}",
+            "file": self._file,
+            **statistics,
+            **drawn,
+        }
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the history that the model was trained with, if any."""
         return History(env, self._history) if self._history else env
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Return the model's action of each turn.
+        """Return the model's action of each turn."""
+        return [self._decision(turn) for turn in turns]
 
-        Raises:
-            PolicyError: If the model chose an index beyond the valid actions.
-        """
-        return [Decision(self._action(turn)) for turn in turns]
-
-    def _action(self, turn: Turn) -> str:
+    def _decision(self, turn: Turn) -> Decision:
         obs = turn.obs
         masks = {}
         if self._masks:
@@ -91,11 +102,8 @@ class StableBaselinesPolicy(Policy):
             masks["action_masks"] = np.arange(count) < (len(obs["valid_actions"]) if self._actions.encoding == "index" else count)
         draws = contextlib.nullcontext() if self._deterministic else _drawing_from(turn.rng, self._model.action_space)
         with draws:
-            action, _ = self._model.predict(self._encode(dict(obs)), deterministic=self._deterministic, **masks)
-        try:
-            return self._actions.decode(action, dict(obs))
-        except InvalidActionError as error:
-            raise PolicyError(f"The model chose no valid action: {error} MaskablePPO learns with a mask.") from error
+            action, _ = self._model.predict(self._normalised(self._encode(dict(obs))), deterministic=self._deterministic, **masks)
+        return decision_of(action, self._actions, obs)
 
 
 @contextlib.contextmanager
@@ -142,6 +150,44 @@ def _load(path: str | Path) -> tuple[Any, str]:
     if algorithm is None:
         raise UsageError(f"sb3:{path}: expected a PPO, A2C, DQN, SAC, TD3 or MaskablePPO; got a model with the policy {policy!r}.")
     return algorithm.load(str(path), device="cpu"), digest
+
+
+def _unpickled(path: str) -> Any:
+    try:
+        return pickle.loads(Path(path).read_bytes())  # as trusted as the model's own file
+    except Exception as error:
+        raise UsageError(f"sb3: expected behind the comma a file that VecNormalize.save wrote; got {path}: {error!r}.") from error
+
+
+def normaliser(model: Any, what: str, statistics: Any = None) -> Callable[[Any], Any]:
+    """Return the function that normalises an observation as in the training of a model.
+
+    Args:
+        model: A model of stable-baselines3, or any object with ``predict``.
+        what: Names the model in the error.
+        statistics: The model's `VecNormalize`, or None.
+
+    Raises:
+        UsageError: If the model was trained behind `VecNormalize`, and these are not its statistics.
+    """
+    if statistics is not None and getattr(statistics, "observation_space", None) == model.observation_space:
+        return statistics.normalize_obs  # type: ignore[no-any-return]
+    raw = getattr(model, "_last_original_obs", None)
+    learns_from_buffer = hasattr(model, "learning_starts")  # it keeps the last raw observation without VecNormalize, too
+    is_raw = raw is None or (learns_from_buffer and (_fits(model._last_obs, model) or not _fits(raw, model)))
+    if statistics is None and is_raw:
+        return lambda observation: observation
+    raise UsageError(
+        f"{what}: expected the statistics of VecNormalize, behind which it was trained, for {model.observation_space}; got "
+        f"{statistics or 'none'}. VecNormalize.save saves them: load sb3:model.zip,vecnormalize.pkl."
+    )
+
+
+def _fits(observations: Any, model: Any) -> bool:
+    """Return whether the first of a batch of observations lies in the space of a model's observations."""
+    is_dict = isinstance(observations, dict)
+    first = {key: values[0] for key, values in observations.items()} if is_dict else observations[0]
+    return first in model.observation_space
 
 
 def _encoding(trained: spaces.Space[Any], env: gym.Env[Any, Any], path: str | Path) -> tuple[int, Callable[[Any], Any]]:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text_policies.backends.own_models import instance_of, object_of, source_of
-from gym_text_policies.policy import Policy, PolicyWrapper, text_spec
+from gym_text_policies.policies.stable_baselines import normaliser
+from gym_text_policies.policy import Policy, PolicyWrapper, decision_of, text_spec
 from gym_text_policies.records import Decision, Turn
 
 
@@ -32,13 +35,26 @@ def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, s
         return player
     function: Callable[[Mapping[str, Any]], Any] = player
     if hasattr(player, "predict"):
-        function = lambda obs: player.predict(obs, deterministic=True)[0]  # noqa: E731
+        function = _predicting(player)
     elif not callable(player):
         raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
     config = getattr(player, "config", None)
     identity = {"kind": "function", "name": name or getattr(player, "__qualname__", type(player).__qualname__), "seed": seed}
     identity |= {"config": dict(config)} if isinstance(config, Mapping) and config else {}
     return _FunctionPolicy(function, text_spec(env), seed, identity)
+
+
+def _predicting(model: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the function from an observation to a model's most probable action, in the form of the model's training."""
+    statistics = model.get_vec_normalize_env() if hasattr(model, "get_vec_normalize_env") else None
+    normalised = normaliser(model, f"player {type(model).__name__}", statistics)
+    is_bare = isinstance(getattr(model, "observation_space", None), spaces.Box | spaces.Discrete | spaces.Tuple)
+
+    def best_action(obs: Mapping[str, Any]) -> Any:
+        seen = np.asarray(obs["observation"]) if is_bare and "observation" in obs else obs
+        return model.predict(normalised(seen), deterministic=True)[0]
+
+    return best_action
 
 
 class _FunctionPolicy(Policy):
@@ -49,7 +65,7 @@ class _FunctionPolicy(Policy):
         self._function, self._identity = function, identity
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        return [Decision(self.spec.decode(self._function(turn.obs), dict(turn.obs))) for turn in turns]
+        return [decision_of(self._function(turn.obs), self.spec, turn.obs) for turn in turns]
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,19 +1,23 @@
 """`DescribeObservation` and the descriptions that ship, against the environments that they describe."""
 
 import contextlib
+import copy
+import functools
 import json
 import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 from test_spec import as_json, conforms
 
 from gym_text import Action, Field, MissingDependencyError, Quantity, TextSpec, UsageError
 from gym_text.box2d import import_box2d
 from gym_text.descriptions import DESCRIBED, find_description
-from gym_text.wrappers import DescribeObservation, History
+from gym_text.spaces import FreeText
+from gym_text.wrappers import DescribeObservation
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
 
@@ -324,12 +328,56 @@ def test_an_observation_that_is_a_dict_keeps_its_keys():
     assert obs in env.observation_space
 
 
+TEXT, WAYS = FreeText(40), (Action("go north", ""), Action("go south", ""))
+
+
+def speaking(space, said, fields=None):
+    """Return a class of environments that always say the same."""
+
+    class Hall(gym.Env):
+        observation_space, action_space = space, gym.spaces.Discrete(2)
+        text_spec = None if fields is None else TextSpec("Leave the hall.", fields, WAYS, "discrete")
+
+        def reset(self, *, seed=None, options=None):
+            return copy.copy(said), {}
+
+        def step(self, action):
+            return copy.copy(said), 0.0, False, False, {}
+
+    return Hall
+
+
+@pytest.mark.parametrize(
+    ("space", "said", "fields"),
+    [
+        (TEXT, "A hall.", {}),
+        (gym.spaces.Dict(text=TEXT), {"text": "A hall."}, {"text": Field("words")}),
+        (gym.spaces.Dict(text=TEXT, goal=TEXT), {"text": "A hall.", "goal": "Leave the hall."}, {}),
+        (gym.spaces.Dict(room=TEXT, bag=TEXT), {"room": "A hall.", "bag": "A lamp."}, {"room": Field("it"), "bag": Field("yours")}),
+    ],
+)
+def test_an_environment_that_speaks_is_played_by_its_own_words(space, said, fields, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Hall-v0", EnvSpec("Hall-v0", speaking(space, said, fields), max_episode_steps=2))
+    make = functools.partial(make_environment, "Hall-v0", fold="test")
+    assert make().reset(seed=0)[0] in make().observation_space
+    (episode,) = rollout(make, load_policy("scripted:go north", make()), [0])
+    prompt = episode.steps[-1].decision.messages[-1]["content"]
+    assert episode.length == 2 and prompt.startswith("Task: Leave the hall.\n\nA hall.\n")
+    assert ("A lamp." in prompt) == ("bag" in said)
+    with pytest.raises(UsageError, match=r"expected an environment with a text_spec, and Dict .* which has no goal"):
+        load_policy("random", gym.make("Hall-v0"))
+
+
 @pytest.mark.parametrize(
     ("env", "spec", "message"),
     [
-        (Gadget, None, "expected a TextSpec, as this package does not describe .*Gadget.*CartPoleEnv"),
+        (Gadget, None, "expected a TextSpec, as this package does not describe .*Gadget.* Give its class an attribute text_spec"),
         (lambda: gym.make("CartPole-v1"), TextSpec("", {"text": Field("")}, (), "discrete"), "expected the keys"),
-        (lambda: History(gym.make("BabyAIText-v0"), 1), None, r"without the keys 'text' and 'goal'; got \['goal', 'text'\]"),
+        (
+            lambda: speaking(gym.spaces.MultiBinary(2), np.zeros(2, np.int8))(),
+            TextSpec("", {"observation": Field("")}, WAYS, "discrete"),
+            "expected describe=, which says the observation in words",
+        ),
     ],
 )
 def test_what_cannot_be_described_is_said(env, spec, message):

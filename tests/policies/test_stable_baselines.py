@@ -8,10 +8,12 @@ import pytest
 import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from gym_text import UsageError
 from gym_text.wrappers import EncodeText, History
-from gym_text_policies import load_policy, rollout
+from gym_text_policies import as_policy, load_policy, rollout
 from gym_text_policies.environments import make_environment
 from gym_text_policies.records import Turn
 
@@ -69,11 +71,54 @@ def test_a_file_trained_on_indices_says_the_same_actions_where_the_game_takes_na
     assert named == by_index and {len(actions) for actions in named} == {6}
 
 
+@pytest.mark.parametrize("actions", ["index", "text"])
+def test_an_index_beyond_the_valid_actions_is_an_unusable_answer_in_every_loop(actions, tmp_path):
+    encoded = EncodeText(kitchen(), length=300, names=False)
+    model = PPO("MultiInputPolicy", encoded, device="cpu", n_steps=64)
+    with torch.no_grad():
+        model.policy.action_net.bias[-1] = 1000
+    model.save(tmp_path / "last.zip")
+
+    def make():
+        return gym.make("CookingWorldText-v0", actions=actions, max_episode_steps=6)
+
+    policy = load_policy(f"sb3:{tmp_path / 'last.zip'}", make())
+    for player in (policy, as_policy(lambda obs: np.array(47) if actions == "index" else "", make(), name="last")):
+        (episode,) = rollout(make, player, [0])
+        assert (episode.outcome, episode.invalid, episode.length) == ("truncated", 6, 6)
+    by_itself = evaluate_policy(model, encoded, n_eval_episodes=2, warn=False)
+    assert by_itself == evaluate_policy(policy, policy.wrap(make()), n_eval_episodes=2, warn=False) == (0.0, 0.0)
+
+
 def test_a_file_trained_on_gymnasiums_own_environment_plays_it_in_words(tmp_path):
     model, name = saved(DQN, gym.make("FrozenLake-v1"), tmp_path, "MlpPolicy", buffer_size=10)
     lake = make_environment("FrozenLake-v1")
     obs, _ = lake.reset(seed=0)
-    assert load_policy(name, lake)(obs) == model.predict(np.asarray(obs["observation"]), deterministic=True)[0]
+    assert (
+        load_policy(name, lake)(obs)
+        == as_policy(model, lake)(obs)
+        == model.predict(np.asarray(obs["observation"]), deterministic=True)[0]
+    )
+
+
+@pytest.mark.parametrize(("algorithm", "own"), [(PPO, {"n_steps": 64}), (DQN, {"learning_starts": 10})])
+def test_a_model_trained_behind_vec_normalize_plays_with_its_statistics_alone(algorithm, own, tmp_path):
+    games = VecNormalize(DummyVecEnv([lambda: gym.make("Acrobot-v1", max_episode_steps=9)]))
+    model = algorithm("MlpPolicy", games, device="cpu", seed=0, **own).learn(64)
+    model.save(tmp_path / "model.zip")
+    games.save(tmp_path / "statistics.pkl")
+    make, bare = lambda: make_environment("Acrobot-v1", max_episode_steps=9), f"sb3:{tmp_path / 'model.zip'}"
+    for player in (lambda: load_policy(bare, make()), lambda: as_policy(algorithm.load(tmp_path / "model.zip"), make())):
+        with pytest.raises(UsageError, match="expected the statistics of VecNormalize, behind which it was trained"):
+            player()
+    with pytest.raises(UsageError, match="expected behind the comma a file that VecNormalize"):
+        load_policy(f"{bare},{tmp_path / 'model.zip'}", make())
+    for policy in (load_policy(f"{bare},{tmp_path / 'statistics.pkl'}", make()), as_policy(model, make())):
+        (episode,) = rollout(make, policy, [0])
+        seen = [np.asarray(step.observation["observation"], np.float32) for step in episode.steps]
+        actions = [int(model.predict(games.normalize_obs(obs), deterministic=True)[0]) for obs in seen]
+        assert [step.decision.action for step in episode.steps] == [policy.spec.actions[action].name for action in actions]
+    assert len(load_policy(f"{bare},{tmp_path / 'statistics.pkl'}", make()).config["statistics"]) == 16
 
 
 def test_what_does_not_fit_is_said(tmp_path):
