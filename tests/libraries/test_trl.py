@@ -127,8 +127,9 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
     trainer._generate_and_score_completions([trainer.train_dataset[0]] * 2)
     assert [one == other for one, other in read[:3]] == [True] * 3 and len(read) == 4
     played = [list(step.decision.tokens.prompt) for step in episode.steps]
-    assert [ids[0] for ids in read[:3]] == played
-    # tokenised anew, the text is the same; a tokenizer may join white space before a call with it
+    # an earlier call is tokenised anew: the text is the same, but a tokenizer may join the white space before it
+    assert [tokenizer.decode(ids[0]) for ids in read[:3]] == list(map(players.decode, played))
+    assert template == "llama3_1" or [ids[0] for ids in read[:3]] == played
     assert list(map(players.decode, without)) == list(map(players.decode, played))
     assert [environment.game.steps for environment in trainer.environments] == [3, 3]
 
@@ -167,7 +168,7 @@ def test_a_recorded_policy_reads_the_calls_as_the_model_wrote_them(tiny_model, c
     assert asked == read[:3] and '"Go forward."' in asked[1]
 
 
-def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_says_how(caller, config, tmp_path, caplog):
+def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_says_how(caller, config, tmp_path):
     model, tokenizer = caller
     environment = trl_environment("BabyAIText-v0?task=goto")
     trainer = GRPOTrainer(
@@ -178,11 +179,7 @@ def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_
         environment_factory=environment,
     )
     trainer.save_model(tmp_path / "model")
-    with caplog.at_level("WARNING"):
-        assert settings_of(str(tmp_path / "model")) == {}
-        with environment_maker(GOTO)() as env:
-            load_policy(str(tmp_path / "model"), env)
-    assert "model has no record of how it was trained (training.json)" in caplog.text
+    assert settings_of(str(tmp_path / "model")) == {}
     trl_record(tmp_path / "model", environment, trainer)
     assert (tmp_path / "model/chat_template.jinja").read_text() == WITH_TOOLS
     command = ["bench", "--models", str(tmp_path / "model"), "--environments", GOTO, "--episodes", "2"]
