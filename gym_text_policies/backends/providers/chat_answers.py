@@ -30,8 +30,10 @@ def finish_of(reason: Any) -> str | None:
     return _ENDS.get(reason) if isinstance(reason, str) else None
 
 
-def read_chat(completion: Any) -> Answer:
+def read_chat(completion: Any, tool: Mapping[str, Any] | None = None) -> Answer:
     """Return the text of a chat completion, the thought before it, how it ended, and its tokens. A refusal's words are its text.
+
+    With a `tool`, see `Request.tool`, the arguments of its call are returned, too.
 
     Raises:
         CallError: If the answer ended in an error.
@@ -45,7 +47,7 @@ def read_chat(completion: Any) -> Answer:
     message, finish = choice["message"], finish_of(choice.get("finish_reason"))
     text, refusal = text_of(message.get("content")), text_of(message.get("refusal"))
     ended = "refusal" if refusal else finish
-    answer = Answer(text or refusal, arguments=arguments_of(message), finish=ended, **_tokens_of(completion))
+    answer = Answer(text or refusal, arguments=arguments_of(message, tool), finish=ended, **_tokens_of(completion))
     return with_thought(answer, _thought_of(message))
 
 
@@ -58,10 +60,10 @@ def text_of(content: Any) -> str:
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
-def arguments_of(message: Mapping[str, Any]) -> str | None:
-    """Return the arguments of the call in a model's message, as JSON; None if there is no call, or more than one."""
+def arguments_of(message: Mapping[str, Any], tool: Mapping[str, Any] | None) -> str | None:
+    """Return the arguments of the tool's call in a model's message, as JSON; None if the message has no such call, or several."""
     calls = message.get("tool_calls") or []
-    if len(calls) != 1:
+    if len(calls) != 1 or calls[0]["function"]["name"] != (tool or {}).get("name"):
         return None
     arguments = calls[0]["function"]["arguments"]
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -88,7 +88,7 @@ class OllamaBackend(RemoteBackend):
         tokens_in = count(response.prompt_eval_count)
         answer = Answer(
             response.message.content or "",
-            arguments=arguments_of(response.message.model_dump()),
+            arguments=arguments_of(response.message.model_dump(), request.tool),
             finish=finish_of(response.done_reason),
             tokens_in=tokens_in,
             tokens_out=count(response.eval_count),

@@ -181,7 +181,7 @@ class OpenAIBackend(RemoteBackend):
         body = self._body(request)
         try:
             with self._failures():
-                return read_chat(self._client.post("/v1/chat/completions", body))
+                return read_chat(self._client.post("/v1/chat/completions", body), request.tool)
         except CallError as error:
             words = str(error) if error.refused and _NOT_TAKEN.search(str(error)) else ""
             named = re.findall(r'"param": *"(\w+)"', words) or re.findall(r"\w+", words)
@@ -211,9 +211,11 @@ class OpenAIBackend(RemoteBackend):
     def _hint(self, request: Request, error: CallError) -> str:
         if request.choices is not None:
             return " Mode 'json' needs no log-probabilities." if self._scores else _OTHER_WAYS
-        fields = self._body(request).keys() - {"model", "messages"}
+        fields = self._body(request).keys() - {"model", "messages", "response_format", "tools", "tool_choice"}
         named = next((name for name in sorted(fields) if name in str(error)), None)
-        return f" If the server takes no {named}, leave it out: extra={{{named!r}: None}}." if named else ""
+        if named is None:
+            return "" if request.schema is None else " Mode 'text' sends no schema; OpenAI takes one of at most 1,000 actions."
+        return f" If the server takes no {named}, leave it out: extra={{{named!r}: None}}."
 
     def _body(self, request: Request) -> dict[str, Any]:
         """Return the body of a chat completion's request."""

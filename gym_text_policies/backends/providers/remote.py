@@ -185,7 +185,7 @@ class RemoteBackend(Backend):
             raise UsageError(f"{self.provider}: expected mode 'text' or 'json'; this provider has no typed decisions.")
         if not 1 <= count <= self.most_choices:
             raise PolicyError(
-                f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."
+                f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'text' has no limit."
             )
 
     def _hint(self, request: Request, error: CallError) -> str:

@@ -75,7 +75,7 @@ def test_choices_are_one_typed_decision(server, backend_of, provider, options, p
     assert (answer.text, answer.probability_kind) == (None, kind) and answer.tokens_in > 0
     (alone,) = backend.answer([Request(CHAT, ("turn left",))])
     assert alone.probabilities == {"turn left": 1.0} and len(server.requests) == 1, "one choice needs no call"
-    with pytest.raises(PolicyError, match=f"1 to {most} choices; got {most + 1}.*'json'"):
+    with pytest.raises(PolicyError, match=f"1 to {most} choices; got {most + 1}.*'text' has no limit"):
         backend.answer([Request(CHAT, tuple(map(str, range(most + 1))))])
     with pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"):
         backend.answer([Request(CHAT, ("a", "b"), think=True)])

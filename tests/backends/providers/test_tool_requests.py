@@ -1,5 +1,6 @@
 """Calls of the tool behind OpenAI's and Ollama's clients, and feedback to TensorZero."""
 
+import dataclasses
 import json
 
 import gymnasium as gym
@@ -7,7 +8,7 @@ import pytest
 from provider_server import Fault
 
 from gym_text import UsageError
-from gym_text_policies import load_policy, rollout
+from gym_text_policies import PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.prompts.tools import argument_schema, tool_function
@@ -70,13 +71,28 @@ def test_a_server_with_openais_protocol_has_to_let_the_model_call_once(server, b
         (("{",), "{"),
     ],
 )
-def test_one_call_is_an_answer_and_several_are_none(server, backend_of, arguments, expected):
-    calls = [{"id": str(i), "type": "function", "function": {"name": "act", "arguments": text}} for i, text in enumerate(arguments)]
+@pytest.mark.parametrize("name", ["act", "search"])
+def test_one_call_of_the_tool_is_an_answer_and_other_calls_are_none(server, backend_of, arguments, expected, name):
+    calls = [{"id": str(i), "type": "function", "function": {"name": name, "arguments": text}} for i, text in enumerate(arguments)]
     message = {"role": "assistant", "content": None, "tool_calls": calls}
     choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
     server.faults.append(Fault(200, json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})))
     (answer,) = backend_of(server).answer([tool_request()])
-    assert (answer.arguments, answer.text, answer.finish) == (expected, "", "stop")
+    assert (answer.arguments, answer.text, answer.finish) == (expected if name == "act" else None, "", "stop")
+
+
+def test_a_call_of_another_function_is_none_behind_ollama(server, backend_of):
+    call = {"function": {"name": "search", "arguments": {"action": "go left"}}}
+    server.faults.append(
+        Fault(200, json.dumps({"model": "m", "message": {"role": "assistant", "tool_calls": [call]}, "done": True}))
+    )
+    assert backend_of(server, "ollama").answer([tool_request()])[0].arguments is None
+
+
+def test_a_schema_that_a_server_refuses_is_not_to_be_left_out_but_asked_in_text(server, backend_of):
+    server.faults.append(Fault(400, json.dumps({"error": {"message": "Invalid schema for response_format 'answer': 1001 values"}})))
+    with pytest.raises(PolicyError, match=r"1001 values.* Mode 'text' sends no schema; OpenAI takes one of at most 1,000"):
+        backend_of(server).answer([dataclasses.replace(tool_request(), tool=None)])
 
 
 def test_feedback_of_tensorzero_reports_return_and_progression(server, backend_of):
