@@ -71,14 +71,7 @@ class PromptAndThought:
         return len(self.prompt) - self.thought_tokens
 
     def said(self, *, tokens_cached: int, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Answer:
-        """Return an answer.
-
-        Args:
-            tokens_cached: See `Answer.tokens_cached`.
-            tokens_in: Number of tokens of the choices.
-            tokens_out: Number of tokens that were generated behind the thought.
-            fields: The other fields of the answer.
-        """
+        """Return an answer: `tokens_in` of the choices alone, `tokens_out` behind the thought, other fields as of `Answer`."""
         return Answer(
             reasoning=self.thought.text if self.thought else None,
             thought_cut=self.thought is not None and self.thought.cut,
@@ -91,11 +84,7 @@ class PromptAndThought:
         )
 
     def tokens(self, answers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens]:
-        """Return the tokens of a text, or of each choice, with those of the thought before it.
-
-        Args:
-            answers: For each text the tokens of the answer, and their log-probabilities.
-        """
+        """Return the tokens of a text, or of each choice, with those of the thought before it, and all their log-probabilities."""
         drawn = self.log_probs[: self.thought_tokens]
         before = (*drawn, *[0.0] * (len(self.behind) - len(drawn)))
         written = tuple(range(len(drawn), len(before)))
