@@ -74,12 +74,16 @@ def names_environment(name: str, environment: str) -> bool:
 
 
 def environment_name(environment: Mapping[str, Any]) -> str:
-    """Return the name of a record's environment, which `parse_environment` reads: its id with its keyword arguments.
+    """Return the name of a record's environment, which `parse_environment` reads: its id, arguments, and a limit of its own.
 
     >>> environment_name({"id": "BabyAIText-v0", "kwargs": {"task": "goto", "num_dists": 2}})
     'BabyAIText-v0?num_dists=2&task=goto'
     """
-    arguments = "&".join(f"{key}={value}" for key, value in sorted(environment.get("kwargs", {}).items()))
+    kwargs, limit = dict(environment.get("kwargs", {})), environment.get("max_episode_steps")
+    registered = gym.registry.get(environment["id"])
+    if limit and registered and limit != registered.max_episode_steps:
+        kwargs["max_episode_steps"] = limit
+    arguments = "&".join(f"{key}={value}" for key, value in sorted(kwargs.items()))
     return f"{environment['id']}?{arguments}" if arguments else str(environment["id"])
 
 

@@ -36,8 +36,10 @@ class PromptOptions:
     """What a language model is asked: the settings of a `PolicyConfig` that training and play share."""
 
     strategy: str | None = None
-    """The prompt's template: zero_shot, unlisted, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no
-    actions), balrog, tenths, compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
+    """The prompt's template: zero_shot (the situation and the actions, the default without an adapter), unlisted (without the
+    actions, for mode choose), reasoning and reflection (thoughts in words), few_shot and retrieval (with the expert's examples),
+    chat (one conversation; with history all, as adapters are trained), words (for games that list no actions), balrog, tenths
+    (numbers alone), compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 

@@ -66,12 +66,12 @@ class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
     action; at 1 it draws actions by their probabilities."""
     baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
     """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller. With none
-    there are no such rows."""
+    there are no such rows. One that models names as well has one row."""
     fold: Literal["train", "dev", "test", "none"] | None = None
     """Fold whose levels are played: train, dev or test; by default test in environments that have folds. With none the environment
     takes its default."""
     episodes: int = 100
-    """Episodes of each environment in a row without a language model."""
+    """Episodes of each environment in a row without a language model: of baselines, sb3:FILE and policies of your own."""
     llm_episodes: int | None = None
     """Episodes of each environment in a row with a language model. By default 3; the rows of the adapters that ship have numbers of
     their own."""

@@ -19,10 +19,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from gym_text.errors import GymTextError, RunError, UsageError
+from gym_text.errors import BudgetError, GymTextError, RunError, UsageError
 from gym_text.registration import ENGINES
+from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.files.redaction import without_secrets
 from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.report.figures import how_asked, labels, repeats_expert
@@ -167,8 +169,13 @@ class Run:
                 text = "%s: %d of %d episodes are stored already; --fresh plays them again"
                 _logger.info(text, row.plan.name, stored, len(row.keys))
         with progress or Progress(shown=False) as shown:
-            for rows in filter(None, together):
-                self._play(rows, shown)
+            try:
+                for rows in filter(None, together):
+                    self._play(rows, shown)
+            except (KeyboardInterrupt, BudgetError):
+                if any(_pays_again(row.plan.policy) for row in self.waiting):
+                    _logger.warning("Episodes that had not ended are not stored; the option cache=FOLDER keeps their answers.")
+                raise
         for row in self.rows:
             self._tell_errors(row)
 
@@ -215,6 +222,12 @@ class Run:
             "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; %s plays them again.",
             *(row.plan.name, len(keys), len(row.keys), "\n".join(lines), self.store.path, _RETRY),
         )
+
+
+def _pays_again(policy: PolicyConfig) -> bool:
+    """Return whether the answers of a policy come from a server with a key, and no cache keeps them."""
+    provider = PROVIDERS.get(policy.model.partition(":")[0])
+    return provider is not None and bool(provider.key_variable) and not policy.options.get("cache")
 
 
 @contextlib.contextmanager

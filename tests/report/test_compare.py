@@ -59,6 +59,7 @@ def test_an_environment_with_more_training_runs_counts_no_more_than_another(tmp_
         play(tmp_path, make_env, load_policy("random", env), *learnt)
         play(tmp_path, longer, load_policy("random", other), load_policy("gold", other))
     few, many, both = compare_policies(["random", "*l*"], tmp_path)
+    assert [one.environment.partition("max_episode_steps=")[2][:2] for one in (few, many)] == ["20", "21"]
     assert few.runs == (1, 3) and many.runs == (1, 1) and many.figures[1]["success"].value == 1
     for name in ("success", "return", "steps"):
         values = [one.figures[1][name].value for one in (few, many, both)]

@@ -25,7 +25,8 @@ def test_each_episode_and_each_decision_has_a_row_in_the_order_of_the_store(run)
         assert of_policy.mean() == next(row["success"] for name, row in table.items() if name.startswith(policy)), policy
     assert frame["error"].notna().sum() == sum(episode.error is not None for episode in episodes) > 0
     assert json.loads(frame["policy_config"][0]) == episodes[0].policy and frame["policy"][0] == "random"
-    assert parse_environment(frame["environment"][0]) == ("BabyAIText-v0", {"fold": "test", "task": "goto"})
+    arguments = {"fold": "test", "task": "goto", "max_episode_steps": 20}
+    assert parse_environment(frame["environment"][0]) == ("BabyAIText-v0", arguments)
     decisions = store.to_pandas("decisions")
     steps = [step for episode in episodes for step in episode.steps]
     assert decisions["action"].tolist() == [step.decision.action for step in steps]
