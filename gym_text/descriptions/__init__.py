@@ -16,15 +16,7 @@ from gym_text.descriptions.base import Description, Ending, words_of_numbers
 from gym_text.errors import UsageError
 from gym_text.spec import TextSpec
 
-__all__ = [
-    "DESCRIBED",
-    "Description",
-    "Ending",
-    "find_description",
-    "gymnasium_id",
-    "import_engine",
-    "words_of_numbers",
-]
+__all__ = ["DESCRIBED", "Description", "Ending", "find_description", "gymnasium_id", "import_engine", "words_of_numbers"]
 
 DESCRIBED = {
     "AcrobotEnv": "classic_control:acrobot",

@@ -65,7 +65,6 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
             check_choice("fold", fold, FOLDS)
         self.fold = fold
         space = env.observation_space
-        self._is_dict = isinstance(space, spaces.Dict)
         self._key = "text" if isinstance(space, spaces.Text) and describe is None else OBSERVATION
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {self._key: space}
         description = description_of(env) if spec is None else Description(spec)
@@ -114,7 +113,7 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         return {"text": "", "goal": self.text_spec.goal} | self._parts(obs) | {"text": self._describe(obs)}
 
     def _parts(self, obs: Any) -> dict[str, Any]:
-        return dict(obs) if self._is_dict else {self._key: obs}
+        return dict(obs) if isinstance(self.env.observation_space, spaces.Dict) else {self._key: obs}
 
     def _texts_and_numbers(self, obs: Any) -> str:
         parts = self._parts(obs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import gymnasium as gym
@@ -15,13 +16,15 @@ from gym_text.copies import fork
 from gym_text.errors import UsageError
 from gym_text.spaces import Anything
 
-Look = tuple[str, tuple[str, ...]]
-"""What a state looks like: the text, and the valid actions if they are listed."""
+Look = tuple[str, tuple[str, ...], tuple[tuple[str, str, tuple[int, ...], bytes], ...]]
+"""What a state looks like: the text, the valid actions if they are listed, and key, type, shape and digest of each array."""
 
 
 def look(obs: Mapping[str, Any]) -> Look:
-    """Return what the state of an observation looks like."""
-    return str(obs.get("text", "")), tuple(obs.get("valid_actions", ()))
+    """Return what the state of an observation looks like; the picture of `Picture`, which may count steps, is left out."""
+    arrays = {key: obs[key] for key in sorted(obs) if key != "picture" and isinstance(obs[key], np.ndarray)}
+    digests = ((key, array.dtype.str, array.shape, sha256(array.tobytes()).digest()) for key, array in arrays.items())
+    return str(obs.get("text", "")), tuple(obs.get("valid_actions", ())), tuple(digests)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.observation_space = spaces.Dict({**env.observation_space.spaces, "fork": Anything("function", callable, dict)})
         self._score = 0.0
         self._seen: frozenset[Look] = frozenset()
-        self._present: Look = "", ()
+        self._present: Look = "", (), ()
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError
-from gym_text.wrappers import Forks
+from gym_text.wrappers.forks import Forks, look
 from gym_text_policies.backends.base import spent
 from gym_text_policies.policies.tree_search import OF_PUCT, Method, Node, Simulator, mixed_prior, search_from, worth_of
 from gym_text_policies.policy import Policy, PolicyWrapper, check_lists_actions, tempered
@@ -141,7 +141,7 @@ class LookAhead(PolicyWrapper):
         if turn.episode and (turn.episode, turn.step - 1) in self._known:
             before = self._known.pop((turn.episode, turn.step - 1))
             child = before.children.get(turn.last.action) if turn.last else None
-            if child and child.names == root.names and child.turn.obs["text"] == turn.obs["text"]:
+            if child and child.names == root.names and look(child.turn.obs) == look(turn.obs):
                 root = child
         root.turn = turn
         root.begin()

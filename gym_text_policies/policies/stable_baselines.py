@@ -78,13 +78,8 @@ class StableBaselinesPolicy(Policy):
         """The algorithm, and a hash of the file; the seed only if it draws."""
         statistics = {"statistics": self._statistics} if self._statistics else {}
         drawn = {} if self._deterministic else {"deterministic": False, "seed": self.seed}
-        return {
-            "kind": "sb3",
-            "name": f"sb3:{type(self._model).__name__} {self._file[:6]}",
-            "file": self._file,
-            **statistics,
-            **drawn,
-        }
+        name = f"sb3:{type(self._model).__name__} {self._file[:6]}"
+        return {"kind": "sb3", "name": name, "file": self._file, **statistics, **drawn}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the history that the model was trained with, if any."""
@@ -160,15 +155,10 @@ def _unpickled(path: str) -> Any:
 
 
 def normaliser(model: Any, what: str, statistics: Any = None) -> Callable[[Any], Any]:
-    """Return the function that normalises an observation as in the training of a model.
-
-    Args:
-        model: A model of stable-baselines3, or any object with ``predict``.
-        what: Names the model in the error.
-        statistics: The model's `VecNormalize`, or None.
+    """Return the function that normalises an observation as in the training of a model, by the model's `VecNormalize`.
 
     Raises:
-        UsageError: If the model was trained behind `VecNormalize`, and these are not its statistics.
+        UsageError: If the model was trained behind `VecNormalize`, and these are not its statistics; `what` names the model.
     """
     if statistics is not None and getattr(statistics, "observation_space", None) == model.observation_space:
         return statistics.normalize_obs  # type: ignore[no-any-return]
@@ -183,10 +173,9 @@ def normaliser(model: Any, what: str, statistics: Any = None) -> Callable[[Any],
     )
 
 
-def _fits(observations: Any, model: Any) -> bool:
+def _fits(batch: Any, model: Any) -> bool:
     """Return whether the first of a batch of observations lies in the space of a model's observations."""
-    is_dict = isinstance(observations, dict)
-    first = {key: values[0] for key, values in observations.items()} if is_dict else observations[0]
+    first = {key: rows[0] for key, rows in batch.items()} if isinstance(batch, dict) else batch[0]
     return first in model.observation_space
 
 

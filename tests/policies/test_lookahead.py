@@ -6,7 +6,9 @@ import pytest
 from episodes import without_seconds
 from vault import looking_ahead, prefers
 
+from gym_text import Action, Field, Quantity, TextSpec
 from gym_text.errors import UsageError
+from gym_text.wrappers import DescribeObservation
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.policies.lookahead import unseen_drawn
 from gym_text_policies.policies.tree_search import METHODS
@@ -45,6 +47,29 @@ def test_a_search_depends_on_the_present_state_alone(method, monkeypatch):
     assert found(together) == found(alone), "nor on what the decision before has found out"
     steps = sum(step.decision.simulator_steps for episode in alone for step in episode.steps)
     assert saved < steps if method == "puct" else saved == steps
+
+
+class Dial(gym.Env):
+    """Shows many numbers, of which one in the middle is the number of turns."""
+
+    observation_space, action_space, turns = gym.spaces.Box(0, 9, (2000,)), gym.spaces.Discrete(2), 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2000, np.float32), {}
+
+    def step(self, action):
+        self.turns += action
+        return np.eye(1, 2000, 1000, dtype=np.float32)[0] * self.turns, 0.0, False, False, {}
+
+
+def test_states_that_differ_in_one_number_of_an_array_do_not_look_alike():
+    shown = Field("it", (Quantity("number", "", 0, 9),) * 2000)
+    spec = TextSpec("Turn.", {"observation": shown}, (Action("wait", ""), Action("turn", "")), "discrete")
+    env = DescribeObservation(Dial(), spec, describe=lambda obs: "A dial.")
+    policy = load_policy("random", env, lookahead="puct", simulations=4)
+    turn = Turn(policy.wrap(env).reset(seed=0)[0], np.random.default_rng(0), "dial")
+    policy.decide([turn])
+    assert {name: child.repeated for name, child in policy.tree(turn).children.items()} == {"wait": True, "turn": False}
 
 
 def test_a_model_looks_ahead_with_its_own_probabilities(tiny_model):

@@ -103,7 +103,7 @@ def test_success_is_a_dash_where_nobody_says_what_it_is(says, make, monkeypatch)
     cart = make("CartPole-v1")
     monkeypatch.setitem(gym.registry, "Untold-v0", gym.envs.registration.EnvSpec("Untold-v0", Untold, disable_env_checker=True))
     spec = None if says == "the description" else find_description(cart).spec
-    env = make("Untold-v0") if "own" in says else DescribeObservation(cart, spec)
+    env = DescribeObservation(make("Untold-v0")) if "own" in says else DescribeObservation(cart, spec)
     (episode,) = rollout(lambda: env, load_policy("random", env), [0], num_envs=1)
     variant = Variant("CartPole-v1", "random", (Summary.of(Episode.from_json(episode.to_json())),), {})
     lines = markdown([variant.row]).splitlines()
