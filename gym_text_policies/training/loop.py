@@ -23,7 +23,7 @@ from gym_text_policies.training.model.saving import Progress, check_finite, load
 from gym_text_policies.training.options import OnPolicyConfig
 from gym_text_policies.training.rollout_gap import check_gap
 from gym_text_policies.training.run_folder import add_metrics, claim, save_progress, save_result, tracking
-from gym_text_policies.training.trajectories import Trajectory, dev_success, part_of_iteration
+from gym_text_policies.training.trajectories import Trajectory, dev_success, part_of_iteration, success_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ def run(
         dev_fold = (config.environments, config.dev_episodes, learner)
         if config.dev_every and not progress.iteration:
             won = dev_success(actor.player(), *dev_fold)
-            add_metrics(progress, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": won})
+            add_metrics(progress, {"iteration": 0, "episodes": 0, "minutes": 0.0, **won})
         gap_is_checked = False
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
         with tracking(config) as log:
@@ -97,7 +97,7 @@ def run(
                 progress.minutes += (learnt - start) / 60
                 metrics = metrics_of_play(config, progress, episodes) | metrics
                 if config.dev_every and progress.iteration % config.dev_every == 0:
-                    metrics["dev_success"] = dev_success(actor.player(), *dev_fold)
+                    metrics |= dev_success(actor.player(), *dev_fold)
                 add_metrics(progress, metrics)
                 save_progress(config, actor, optimizer, progress, record)
                 log(metrics, progress.iteration)
@@ -125,7 +125,7 @@ def metrics_of_play(config: OnPolicyConfig, progress: Progress, episodes: Sequen
         "episodes": progress.episodes,
         "minutes": round(progress.minutes, 3),
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
-        "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
+        **success_of(episodes),
         "length": sum(episode.length for episode in episodes) / len(episodes),
         "steps": sum(episode.length for episode in episodes),
         "failed": config.episodes_per_iteration - len(episodes),

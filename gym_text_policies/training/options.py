@@ -12,7 +12,7 @@ from gym_text.errors import MissingDependencyError, UsageError, check_choice, ch
 from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.data.rows import learner_of, trained_as, training_prompt
-from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.config import PolicyConfig
 
@@ -135,7 +135,7 @@ class OnPolicyConfig(TrainingOptions):
 
     def env_maker(self, name: str) -> MakeEnv:
         """Return a function that makes an environment of the train fold, in which the names of `interchangeable` are exchanged."""
-        make_env = environment_maker(name, **{"fold": "train", "expert": "off"})
+        make_env = environment_maker(name, **fold_arguments(name, "train"))
         return (lambda: ExchangeNames(make_env(), self.interchangeable)) if self.interchangeable else make_env
 
 

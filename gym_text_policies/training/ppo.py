@@ -12,7 +12,8 @@ steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_p
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: episodes so far, and the time of play and learning so far, without the dev fold.
-* ``return``, ``success``, ``length``: means over the iteration's episodes.
+* ``return``, ``success``, ``length``: means over the iteration's episodes. ``success`` and ``dev_success`` are missing if no
+  environment says what a success is.
 * ``failed``: number of episodes that ended in an error. They are logged. The model does not learn from them, and the means leave
   them out.
 * ``dev_success``: share of the dev fold's episodes that the model wins with its most probable actions. It is there in iterations
@@ -20,7 +21,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``policy_loss``: mean of the clipped objective, negated. This mean stays near 0 also while the policy improves.
 * ``value_loss``: half the mean squared error of the values. For each value the greater of two errors counts: with and without
   clipping.
-* ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect.
+* ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect. Missing
+  if all returns are equal.
 * ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 the model no longer explores.
 * ``kl``: mean KL divergence of that distribution from the model that training began with, in nats; missing if kl_weight is 0.
 * ``kl_weight``: weight of ``kl`` in the loss.
@@ -70,6 +72,8 @@ VALUE_CLIP = 0.2
 one number, too."""
 VALUE_LEARNING_RATE = 1e-4
 """Learning rate of the value head."""
+LEAST_VARIANCE = 1e-8
+"""Returns of a smaller variance are equal but for rounding: then no share of it is explained."""
 VALUE_EPOCHS = 100
 """Steps of the optimiser for the value head in each iteration. Each step takes all decisions at once, and no pass of the model."""
 
@@ -235,7 +239,8 @@ def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, pro
     import torch
 
     old_values, returns = batch.values, batch.returns
-    unexplained = float((returns - old_values).var(correction=0)) / max(float(returns.var(correction=0)), 1e-8)
+    variance = float(returns.var(correction=0))
+    unexplained = float((returns - old_values).var(correction=0))
     for _ in range(VALUE_EPOCHS):
         values = agent.values(batch.hidden)  # (B,)
         clipped = old_values + (values - old_values).clamp(-clip, clip)
@@ -244,4 +249,5 @@ def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, pro
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
-    return {"value_loss": float(loss.detach()), "explained_variance": 1 - unexplained}
+    metrics = {"value_loss": float(loss.detach())}
+    return metrics | {"explained_variance": 1 - unexplained / variance} if variance > LEAST_VARIANCE else metrics

@@ -127,7 +127,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
                 progress.iteration = step + 1
                 saves = progress.iteration % config.save_steps == 0 or progress.iteration == steps
                 if saves and config.dev_environments:
-                    metrics["dev_success"] = dev_success(actor.player(), config.dev_environments, config.dev_episodes, policy)
+                    metrics |= dev_success(actor.player(), config.dev_environments, config.dev_episodes, policy)
                 add_metrics(progress, metrics)
                 if saves:
                     save_progress(config, actor, optimizer, progress, record)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gym_text.errors import RunError, UsageError, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.environments import environment_maker
+from gym_text_policies.environments import environment_maker, environment_name, fold_arguments
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.mixed import SeparateDraws
@@ -167,8 +167,15 @@ def candidates_of(decision: Decision, temperature: float, least_probability: flo
     return {name: value / total for name, value in candidates.items()}
 
 
-def dev_success(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> float:
-    """Play each environment's dev fold with a model's most probable actions; return the share of episodes that the model wins.
+def success_of(played: Sequence[Episode], name: str = "success") -> dict[str, float]:
+    """Return the share of episodes that are won, as a metric. It is of those environments that say what a success is, if any."""
+    told = {environment_name(episode.environment) for episode in played if episode.tells_success}
+    known = [episode for episode in played if environment_name(episode.environment) in told]
+    return {name: sum(episode.outcome == "won" for episode in known) / len(known)} if known else {}
+
+
+def dev_success(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> dict[str, float]:
+    """Play each environment's dev fold with a model's most probable actions; return ``dev_success``: see `success_of`.
 
     An episode that ends in an error is logged, and counts as not won.
 
@@ -177,13 +184,13 @@ def dev_success(player: Backend, environments: Sequence[str], episodes: int, pol
     """
     played: list[Episode] = []
     for environment in environments:
-        make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
+        make_env = environment_maker(environment, **fold_arguments(environment, "dev"))
         env = make_env()
         learner = load_policy(player, env, **policy.given)
         played += rollout(make_env, learner, range(episodes), num_envs=EPISODES_AT_ONCE)
         env.close()
     log_failures("dev fold", played)
-    return sum(episode.outcome == "won" for episode in played) / len(played)
+    return success_of(played, "dev_success")
 
 
 def log_failures(where: str, played: Sequence[Episode]) -> None:

@@ -139,7 +139,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_its_settings_stay(tiny_model, tmp
 
 def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatch):
     successes = iter([0.5, 1.0, 0.0])
-    monkeypatch.setattr(run, "dev_success", lambda *_: next(successes))
+    monkeypatch.setattr(run, "dev_success", lambda *_: {"dev_success": next(successes)})
     folder = sft(settings(tiny_model, tmp_path / "run", max_steps=3, epochs=9, save_steps=1, dev_environments=(GOTO,)), examples())
     run_folder = tmp_path / "run"
     saved, best, last = (load_file(run_folder / name / "adapter_model.safetensors") for name in ("adapter", "best", "checkpoint-3"))

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 
+import gymnasium as gym
 import pytest
-from training_data import GOTO, thinker
+from gymnasium.envs.registration import EnvSpec
+from training_data import GOTO, Corridor, thinker
 
 from gym_text import UsageError
 from gym_text_policies.backends.scripted import ScriptedBackend
@@ -85,8 +87,27 @@ def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monke
     monkeypatch.setattr(module, "rollout", noted)
     names = (f"{GOTO}&max_episode_steps=3", "BabyAIText-v0?task=open&max_episode_steps=2")
     success = dev_success(ScriptedBackend(["go forward"]), names, 2, TRAINED)
-    assert success == sum(episode.outcome == "won" for episode in played) / 4
+    assert success == {"dev_success": sum(episode.outcome == "won" for episode in played) / 4}
     assert [episode.seed for episode in played] == [0, 1, 0, 1]
     assert {episode.environment["kwargs"]["fold"] for episode in played} == {"dev"}
     assert all(episode.policy["mode"] == "choose" and episode.policy["history"] == "all" for episode in played)
     assert {episode.length for episode in played} <= {1, 2, 3} and PolicyConfig() != TRAINED
+
+
+class Silent(gym.Wrapper):
+    """A corridor without an expert that does not say what a success is."""
+
+    def __init__(self, fold=None):
+        super().__init__(Corridor(length=1, fold=fold))
+        self.text_spec = self.env.text_spec
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        return *rest, {name: value for name, value in info.items() if name != "success"}
+
+
+def test_success_is_of_environments_that_say_what_it_is(corridor, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Silent-v0", EnvSpec("Silent-v0", Silent))
+    policy = ScriptedBackend(["right"] * 8)
+    assert dev_success(policy, ("Silent-v0",), 2, TRAINED) == {}, "so the last weights are kept, not the first"
+    assert dev_success(policy, ("Silent-v0", "Corridor-v0?length=1"), 2, TRAINED) == {"dev_success": 1.0}
