@@ -27,7 +27,7 @@ from gym_text_policies.training.options import Dtype
 from gym_text_policies.training.sft import SFTConfig, sft
 
 WARMUP = 2
-"""Steps of each fine-tuning in which the learning rate rises from 0."""
+"""Steps of each fine-tuning before the learning rate has risen to its maximum."""
 _logger = logging.getLogger(__name__)
 
 

@@ -24,16 +24,8 @@ To follow expert iteration from its settings to its gradients, read this file, `
 the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.tree_search` (the search)
 and `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance``, ``clipped`` and ``old_kl``.
-``policy_loss`` is the mean of KL(target probabilities || policy), in nats. There are also:
-
-* ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
-* ``planned``: share of the decisions for which the search knew a plan.
-* ``model_calls``: number of states about which the searches of an iteration have asked the model.
-* ``simulator_steps``: number of steps that they have played in copies of the game.
-
-``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model, and compare the priors that lead the search: the model's
-probabilities mixed with `uniform_share`. They are missing if no search has found anything.
+The documentation's page Training says what the metrics mean. ``rollout_gap`` and ``rollout_kl`` compare the priors that lead the
+search: the model's probabilities mixed with `uniform_share`. They are missing if no search has found anything.
 """
 
 from __future__ import annotations

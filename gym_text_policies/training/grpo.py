@@ -22,14 +22,8 @@ a fifth. A run that was killed goes on from its last checkpoint.
 To follow GRPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
 steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss`` and ``explained_variance``, and with:
-
-* ``mixed``: share of mixed levels. A level is mixed if one of its decisions has an advantage that is not 0. The model learns from
-  mixed levels alone.
-* ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
-
-``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model. An iteration without mixed levels has no metrics of
-learning.
+An iteration without mixed levels, whose decisions have an advantage that is not 0, has no metrics of learning. The documentation's
+page Training says what the metrics mean.
 
 Shapes: B is the number of decisions that an iteration learns from, b the number of decisions in one forward pass, A the greatest
 number of candidates of a decision.

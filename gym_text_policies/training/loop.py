@@ -10,8 +10,9 @@ number of candidates of a decision.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 MAX_GRAD_NORM = 1.0
 """A longer gradient is scaled down to this norm."""
+REPAIR = (
+    "Begin with a model that wins sometimes (gym-text sft), play easier levels or more episodes, or try more: a higher temperature "
+    "in ppo and grpo, more simulations or a uniform_share in expert-iteration."
+)
+"""What to do if nothing is learnt."""
+_logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=OnPolicyConfig)
 
@@ -88,6 +95,10 @@ def run(
                 if not gap_is_checked and "rollout_gap" in metrics:
                     gap_is_checked = True
                     check_gap(config.dtype, progress.title, metrics)
+                if metrics.get("learnt") == 0:
+                    _logger.warning(
+                        "%s: nothing is learnt, as no action turned out better than another. %s", progress.title, REPAIR
+                    )
                 learnt = time.perf_counter()
                 metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
                 check_finite(progress.title, **metrics)
@@ -101,7 +112,19 @@ def run(
                 add_metrics(progress, metrics)
                 save_progress(config, actor, optimizer, progress, record)
                 log(metrics, progress.iteration)
+        _logger.info("%s", summary(config, progress.curve))
         return save_result(config, actor, progress, record)
+
+
+def summary(config: OnPolicyConfig, curve: Sequence[Mapping[str, float]]) -> str:
+    """Return what a run has learnt from, success in the dev fold before and after, and the command that draws the curve."""
+    learnt, played = (sum(line.get(name, 0) for line in curve) for name in ("learnt", "steps"))
+    told = f"The policy learnt from {learnt:.0f} of {played:.0f} decisions"
+    told += "." if learnt else f", so the adapter plays as {config.model} does. {REPAIR}"
+    dev = [line["dev_success"] for line in curve if "dev_success" in line]
+    if len(dev) > 1:
+        told += f" Success in the dev fold: {dev[0]:.2f} before, {max(dev[1:]):.2f} in the iteration that is kept."
+    return f"{told} The curve: gym-text report {config.folder}"
 
 
 def make_learner(config: OnPolicyConfig, critic_rate: float) -> tuple[Any, Optimizer]:

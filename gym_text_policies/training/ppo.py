@@ -9,34 +9,9 @@ checkpoint.
 To follow PPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
 steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics, one line of ``metrics.jsonl`` for each iteration:
-
-* ``episodes``, ``minutes``: episodes so far, and the time of play and learning so far, without the dev fold.
-* ``return``, ``success``, ``length``: means over the iteration's episodes. ``success`` and ``dev_success`` are missing if no
-  environment says what a success is.
-* ``failed``: number of episodes that ended in an error. They are logged. The model does not learn from them, and the means leave
-  them out.
-* ``dev_success``: share of the dev fold's episodes that the model wins with its most probable actions. It is there in iterations
-  that play the dev fold, and in iteration 0, which is before all training.
-* ``policy_loss``: mean of the clipped objective, negated. This mean stays near 0 also while the policy improves.
-* ``value_loss``: half the mean squared error of the values. For each value the greater of two errors counts: with and without
-  clipping.
-* ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect. Missing
-  if all returns are equal.
-* ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 the model no longer explores.
-* ``kl``: mean KL divergence of that distribution from the model that training began with, in nats; missing if kl_weight is 0.
-* ``kl_weight``: weight of ``kl`` in the loss.
-* ``old_kl``: mean of ratio - 1 - log ratio in the last epoch, an estimate of the KL divergence from the policy that played.
-* ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
-* ``grad_norm``: mean norm of the gradients before clipping, in the last epoch.
-* ``rollout_gap``, ``rollout_kl``: greatest difference of a log-probability between play and learning, and the mean KL divergence:
-  rounding, or a bug.
-* ``steps``: decisions of the iteration.
-* ``seconds_play``, ``seconds_learn``: time of play, and of learning.
-
-Probabilities are computed at the temperature; this holds for ``entropy`` and ``kl``, too. ``value_loss`` is computed from scaled
-rewards, ``return`` from the environment's rewards. Iterations that learn values alone have no ``policy_loss``, ``entropy``, ``kl``,
-``old_kl``, ``clipped`` and ``grad_norm``.
+The documentation's page Training says what the metrics mean, one line of ``metrics.jsonl`` for each iteration. Probabilities are
+computed at the temperature; this holds for ``entropy`` and ``kl``, too. ``value_loss`` is computed from scaled rewards, ``return``
+from the environment's rewards.
 
 Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
 candidates of a decision.
@@ -205,6 +180,7 @@ def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress
     if progress.iteration < config.value_iterations:
         return metrics | update_values(agent, optimizer, batch, progress, math.inf)
     objective = functools.partial(clipped_objective, batch, CLIP, CLIP)
+    metrics["learnt"] = float(batch.advantages.count_nonzero())
     metrics |= loop.update_policy(config, agent, optimizer, progress, batch, objective)
     return metrics | update_values(agent, optimizer, batch, progress, VALUE_CLIP)
 

@@ -56,7 +56,7 @@ class SFTConfig(TrainingOptions):
     schedule: Schedule = "cosine"
     """How the learning rate changes in the course of training, after the warm-up: cosine (to 0), linear (to 0) or constant."""
     warmup: int = 5
-    """Steps in which the learning rate rises from 0."""
+    """Steps before the learning rate has risen to the given one; with 1, the first step has half of it."""
     epochs: float = 1.0
     """How often the model learns from each row."""
     max_steps: int = 0
@@ -148,9 +148,9 @@ def batch_of(config: SFTConfig, rows: Sequence[Row], step: int) -> list[Row]:
 
 
 def learning_rate(config: SFTConfig, step: int, steps: int) -> float:
-    """Return the learning rate of a step: it rises from 0, and then stays or falls to 0."""
+    """Return the learning rate of a step: it rises, and then stays or falls to 0. The first step learns, too."""
     if step < config.warmup:
-        return config.learning_rate * (step / config.warmup)
+        return config.learning_rate * (step + 1) / (config.warmup + 1)
     steps_after = max(1, steps - config.warmup)
     cosine = 0.5 * (1 + math.cos(math.pi * ((step - config.warmup) / steps_after)))
     return config.learning_rate * {"constant": 1.0, "linear": (steps - step) / steps_after, "cosine": cosine}[config.schedule]

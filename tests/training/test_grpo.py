@@ -147,6 +147,16 @@ def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(pla
     assert all(torch.equal(old, new) for old, new in zip(before, actor.parameters, strict=True))
 
 
+def test_a_run_says_at_its_end_what_it_learnt_from_and_warns_where_that_is_nothing(tiny_model, tmp_path, caplog):
+    lost = {"environments": ("Corridor-v0?length=3&max_episode_steps=1",), "iterations": 2, "dev_every": 2, "dev_episodes": 2}
+    with caplog.at_level("INFO"):
+        run(settings(tiny_model, tmp_path / "run", **lost))
+    assert "iteration 2: nothing is learnt, as no action turned out better than another. Begin with a model" in caplog.text
+    assert f"learnt from 0 of 24 decisions, so the adapter plays as {tiny_model} does" in caplog.text
+    ends = f"dev fold: 0.00 before, 0.00 in the iteration that is kept. The curve: gym-text report {tmp_path}/run"
+    assert ends in caplog.text
+
+
 def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_path):
     options = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 32, "group_size": 8, "iterations": 6}
     folder = run(settings(tiny_model, tmp_path / "run", **options, episodes_per_step=16, epochs=2, learning_rate=1e-2))
