@@ -137,6 +137,12 @@ def test_a_run_goes_on_from_its_checkpoint_and_its_settings_stay(tiny_model, tmp
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+@pytest.mark.parametrize(("warmup", "rates"), [(0, [1, 1, 1]), (1, [0.5, 1, 1]), (3, [0.25, 0.5, 0.75])])
+def test_the_first_step_of_a_warm_up_learns(warmup, rates):
+    config = SFTConfig(learning_rate=1.0, schedule="constant", warmup=warmup)
+    assert [run.learning_rate(config, step, 9) for step in range(3)] == rates
+
+
 def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatch):
     successes = iter([0.5, 1.0, 0.0])
     monkeypatch.setattr(run, "dev_success", lambda *_: {"dev_success": next(successes)})
