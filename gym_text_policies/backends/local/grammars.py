@@ -34,7 +34,7 @@ class Matcher:
 
     Args:
         matcher: An ``LLMatcher``. It tokenises forced text as the tokenizer does, special tokens included, and then refuses these.
-        tokenizer: One of transformers.
+        tokenizer: One of transformers; None if the grammar itself names special tokens, as that of a call does.
     """
 
     def __init__(self, matcher: Any, tokenizer: Any) -> None:
@@ -44,7 +44,7 @@ class Matcher:
         """Return the next tokens for which there is one choice alone."""
         tokens = list(self._matcher.compute_ff_tokens())
         right = self._matcher.validate_tokens(tokens)
-        if right < len(tokens):
+        if self._tokenizer and right < len(tokens):
             tokens[right:] = text_tokens(self._tokenizer, self._tokenizer.convert_ids_to_tokens(tokens[right]))
         return tokens
 
@@ -91,7 +91,8 @@ class Grammars:
     def of(self, schema: str) -> Matcher:
         """Return a new matcher of a JSON schema."""
         matchers = import_extra("llguidance", "local").LLMatcher
-        return self._matcher(matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False}))
+        grammar = matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
+        return self._matcher(grammar, names_special=False)
 
     def of_call(self, form: CallFormat, schema: str) -> Matcher:
         """Return a new matcher of the calls with valid arguments, whose JSON schema is given."""
@@ -127,7 +128,9 @@ class Grammars:
         for part in filter(None, re.split(f"({pattern})", text)):
             yield f"<[{special[part]}]>" if part in special else json.dumps(part, ensure_ascii=False)
 
-    def _matcher(self, grammar: str) -> Matcher:
+    def _matcher(self, grammar: str, *, names_special: bool = True) -> Matcher:
         if self._tokens is None:
             self._tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
-        return Matcher(import_extra("llguidance", "local").LLMatcher(self._tokens, grammar), self._tokenizer)
+        return Matcher(
+            import_extra("llguidance", "local").LLMatcher(self._tokens, grammar), None if names_special else self._tokenizer
+        )
