@@ -29,8 +29,8 @@ def test_the_tool_reads_as_transformers_makes_it_of_the_bridges_method(environme
     game = trl_environment(environment)()
     game.reset(seed=0)
     schema = get_json_schema(game.act)
-    assert schema == {"type": "function", "function": tool_function(game._game.spec)}
-    assert str(schema) == str({"type": "function", "function": tool_function(game._game.spec)}), "in the same order of keys"
+    assert schema == {"type": "function", "function": tool_function(game.game.spec)}
+    assert str(schema) == str({"type": "function", "function": tool_function(game.game.spec)}), "in the same order of keys"
 
 
 @pytest.mark.parametrize("strategy", ["tool", "tool_short"])
@@ -44,7 +44,7 @@ def test_the_prompts_of_a_whole_history_are_the_chat_that_trl_builds(environment
         assert list(step.decision.messages) == chat
         chat.append({"role": "assistant", "content": "", "call": call_of(step.decision.action)})
         chat.append({"role": "tool", "content": game.act(step.decision.action)})
-    assert game.over and len(episode.steps) > 2
+    assert game.game.end and len(episode.steps) > 2
 
 
 def test_a_call_of_an_action_that_is_not_valid_gets_the_tools_answer():
