@@ -200,6 +200,6 @@ def _adapted(model: Any, source: Source) -> Any:
             surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
         if surplus:
             raise ValueError(f"{len(surplus)} weights have no place, such as {min(surplus)}")
+        return adapted.merge_and_unload()
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {short(error)}") from error
-    return adapted.merge_and_unload()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.adapters import RECORD, base_and_adapter, record_of, template_of
+from gym_text_policies.backends.local.adapters import RECORD, base_and_adapter, record_of, short, template_of
 from gym_text_policies.files.folders import replace_folder, writing_tensors
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.training.model.lora import add_lora, load_base
@@ -40,7 +40,10 @@ def merge(config: MergeConfig) -> Path:
     if not adapter:
         raise UsageError(f"model: expected an adapter, as gym-text sft makes it; {config.model!r} is none.")
     base, tokenizer = load_base(name, chat_template=template_of(adapter))
-    merged = add_lora(base, adapter=adapter).merge_and_unload()
+    try:
+        merged = add_lora(base, adapter=adapter).merge_and_unload()
+    except RuntimeError as error:
+        raise UsageError(f"model: expected an adapter that can be merged into its base {name!r}; {short(error)}") from error
 
     def save(target: Path) -> None:
         with writing_tensors(folder):

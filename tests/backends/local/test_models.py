@@ -11,6 +11,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
@@ -22,6 +23,7 @@ from gym_text_policies.data.rows import trained_as, training_prompt
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.policy import environment_config, episode_key
 from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.merge import MergeConfig, merge
 from gym_text_policies.training.model.saving import save_adapter
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
@@ -158,9 +160,17 @@ def spoil_by_a_surplus(folder):
     change(folder, target_modules=["q_proj"])
 
 
+def spoil_by_biases(folder):
+    weights = load_file(folder / "adapter_model.safetensors")
+    biases = {name.replace(".weight", ".bias"): torch.zeros(len(one)) for name, one in weights.items() if "lora_B" in name}
+    save_file(weights | biases, folder / "adapter_model.safetensors")
+    change(folder, lora_bias=True)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (spoil_by_biases, "expected one that fits its base 'smollm2'; .*has no bias"),
         (spoil_by_cutting, "expected one that fits its base 'smollm2'; .*incomplete"),
         (spoil_by_pickle, r"got adapter_model\.bin\. Pickles are never loaded"),
         (spoil_by_a_surplus, "expected one that fits its base 'smollm2'; .* have no place"),
@@ -169,11 +179,15 @@ def spoil_by_a_surplus(folder):
         (lambda folder: change(folder, megatron_config={"a": 1}, megatron_core="antigravity"), "expected a .* that names no code"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*(lora_bias|invalid shape)")
 def test_an_adapter_that_cannot_be_used_is_one_clear_sentence(adapter, embedded, spoil, message):
     spoil(adapter)
     with pytest.raises(UsageError, match=message) as caught:
         load_backend(str(adapter))
     assert "\n" not in str(caught.value)
+    if spoil == spoil_by_biases:
+        with pytest.raises(UsageError, match=r"expected an adapter that can be merged into its base 'smollm2'; .*has no bias"):
+            merge(MergeConfig(str(adapter), str(adapter.parent / "merged")))
 
 
 def test_a_model_whose_weights_are_a_pickle_or_cut_off_is_refused(base, tmp_path):
