@@ -135,10 +135,10 @@ def player(mode: str = "text", strategy: str | None = None) -> Solver:
         game = Conversation(level_maker(level["environment"], level["fold"]), strategy, calls=mode == "tool")
         try:
             await run_sync(game.begin, level["seed"])
+            state.store.set(_STORED, _standing(game))  # first, as Inspect may end the sample at any message
             if mode == "tool":
                 state.tools, state.tool_choice = [_act(game.spec)], "any"
             state.messages = _chat(game)
-            state.store.set(_STORED, _standing(game))
             while game.end is None and not state.completed:
                 state = await generate(state, tool_calls="none")
                 steps = game.steps
@@ -195,7 +195,7 @@ def episode() -> Scorer:
     """Score an episode: success (1 or 0), return, steps, and number of unusable answers."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        data = state.store.get(_STORED)
+        data = state.store.get(_STORED) or dict.fromkeys(_SCORES, 0) | {"end": None, "actions": []}  # no level had begun
         end = data["end"] or "stopped by a limit of Inspect"
         return Score(
             value={name: data[name] for name in _SCORES},

@@ -121,10 +121,11 @@ def test_a_game_begins_and_is_played_outside_of_the_thread_of_inspects_event_loo
     assert threads and threading.get_ident() not in threads
 
 
-def test_a_limit_of_inspect_ends_an_episode_that_is_still_scored(tmp_path):
-    log, _ = played(tmp_path, "levels", environment=GOTO, episodes=1, limits={"message_limit": 6})
+@pytest.mark.parametrize(("most", "steps"), [(1, 0), (6, 2)])
+def test_a_limit_of_inspect_ends_an_episode_that_is_still_scored(tmp_path, most, steps):
+    log, _ = played(tmp_path, "levels", environment=GOTO, episodes=1, limits={"message_limit": most})
     (sample,) = log.samples
-    assert (sample.limit.type, sample.scores["episode"].value["steps"]) == ("message", 2)
+    assert (sample.limit.type, sample.scores["episode"].value["steps"]) == ("message", steps)
     assert sample.scores["episode"].answer == "stopped by a limit of Inspect"
 
 
