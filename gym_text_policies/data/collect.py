@@ -105,7 +105,15 @@ class CollectConfig(PlayOptions, PromptOptions):
         return self.labels or ("expert" if self.asked.noise or self.asked.expert_share else "own")
 
     def check_answers(self) -> None:
-        """Raise `UsageError` if the strategy asks for thoughts in the answers, and these answers would have none."""
+        """Raise `UsageError` if the rows would not be what the settings ask for.
+
+        That is so if a strategy asks for thoughts in the answers, and these would have none; or for prompts in the player's words.
+        """
+        if self.asked.own_words:
+            raise UsageError(
+                "own_words: expected False, because the rows' prompts have the names of earlier actions; got True. Leave it out. "
+                "gym-text export --format openai writes a player's answers (--labels own) in its own words."
+            )
         writes = self.player.asks_model and self.prompting.mode != "choose" and self.learnt == "own"
         if training_prompt(self.prompting).thinks and not writes:
             raise UsageError(

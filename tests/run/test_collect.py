@@ -92,6 +92,8 @@ def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
     assert 0 < len(rows) < 12 and all(row.success for row in rows)
     with pytest.raises(UsageError, match="none is left"):
         collect(dataclasses.replace(config, folder=str(tmp_path / "b"), model="scripted:drop", episodes=("2",)))
+    with pytest.raises(UsageError, match="own_words: expected False, because the rows' prompts have the names"):
+        collect(dataclasses.replace(config, options={"own_words": True}))
     with pytest.raises(UsageError, match="train fold alone"):
         CollectConfig(environments=(f"{GOTO}&fold=test",))
     with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
