@@ -13,7 +13,8 @@ What a search has found are the target probabilities of a decision:
   and was not worth a second look. So is every action that loses.
 * The search was in several copies that agree with what the player has seen (`worlds`): the shares of the visits. A copy in which a
   plan was found counts all of its simulations for the plan's first action.
-* All of them are worth the same: the search has found nothing, and the model does not read the decision.
+* All of them are worth the same, or none was tried more than once: the search has found nothing, and the model does not read the
+  decision.
 
 Learning minimises KL(target probabilities || policy). The searched action is played with the probability `expert_share`, and else
 the model's own most probable action, as it will play alone. At 1 this is expert iteration as it was published. At 0 it is DAgger
@@ -159,7 +160,7 @@ def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
         return {decision.plan[0]: 1.0}
     if not decision.plan and (not values or max(values) - min(values) < LEAST_DIFFERENCE):
         return {}
-    again = {name: number for name, number in visits.items() if number > 1} or visits
+    again = {name: number for name, number in visits.items() if number > 1}
     return {name: number / sum(again.values()) for name, number in again.items()}
 
 

@@ -40,7 +40,7 @@ def test_targets_are_the_plan_or_the_visits_and_nothing_where_nothing_was_found(
     assert targets_of(voted, voted=True) == shares
     assert targets_of(Decision("left", probabilities=prior, **found)) == shares, "stay was not worth a second look"
     once = {"left": 1, "right": 1}
-    assert targets_of(Decision("left", probabilities=prior, visits=once, values=found["values"])) == {"left": 0.5, "right": 0.5}
+    assert targets_of(Decision("left", probabilities=prior, visits=once, values=found["values"])) == {}, "one of them may lose"
     assert targets_of(Decision("left", probabilities=prior, visits=found["visits"], values={"left": 0.2, "right": 0.2})) == {}
     assert targets_of(Decision("left", probabilities=prior)) == {}, "it did not look ahead"
 
