@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +59,7 @@ class StableBaselinesPolicy(Policy):
         path, _, statistics = str(path).partition(",")
         self._model, self._file = _load(path)
         self._statistics = statistics and file_digest(statistics)
-        self._normalised = normaliser(self._model, f"sb3:{path}", _unpickled(statistics) if statistics else None)
+        self._normalised = normaliser(self._model, f"sb3:{path}", _read_statistics(statistics) if statistics else None)
         self._actions = self.spec
         if self.spec.encoding == "text" and self.spec.lists_actions and isinstance(self._model.action_space, spaces.Discrete):
             self._actions = dataclasses.replace(self.spec, encoding="index")
@@ -147,9 +146,12 @@ def _load(path: str | Path) -> tuple[Any, str]:
     return algorithm.load(str(path), device="cpu"), digest
 
 
-def _unpickled(path: str) -> Any:
+def _read_statistics(path: str) -> Any:
+    """Return the object in a file of `VecNormalize`, by stable-baselines3's own loader. The file is as trusted as the model's."""
+    from stable_baselines3.common.save_util import load_from_pkl
+
     try:
-        return pickle.loads(Path(path).read_bytes())  # as trusted as the model's own file
+        return load_from_pkl(path)
     except Exception as error:
         raise UsageError(f"sb3: expected behind the comma a file that VecNormalize.save wrote; got {path}: {error!r}.") from error
 

@@ -7,6 +7,7 @@ engine writes to the store. If a process dies, the pool is made anew.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import logging
 import multiprocessing
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError
@@ -124,6 +126,8 @@ def _start_worker(channel: Any, threads: int, limits: tuple[int, int]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     threading.Thread(target=_write, args=(channel,), daemon=True).start()
     settle_threads(threads)
+    if find_spec("tqdm"):  # peft's bars; tqdm's own lock is one of all processes, and one that is killed would leave it behind
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
     _engine = LocalEngine(*limits)
     logging.getLogger().handlers[:] = [_SendingHandler()]  # others, of the user's script, would show it twice
     for package in ("gym_text", "gym_text_policies"):  # the process that started the engine leaves out what it does not show
