@@ -151,7 +151,8 @@ def _read_statistics(path: str) -> Any:
     from stable_baselines3.common.save_util import load_from_pkl
 
     try:
-        return load_from_pkl(path)
+        with open(path, "rb") as file:
+            return load_from_pkl(file)
     except Exception as error:
         raise UsageError(f"sb3: expected behind the comma a file that VecNormalize.save wrote; got {path}: {error!r}.") from error
 
