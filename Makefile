@@ -18,7 +18,7 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
 test: .venv/ready
-	@echo "The tests take eight minutes on two cores; make test-bridges runs those of the bridges' libraries"
+	@echo "The tests take seven minutes on two cores; make test-bridges runs those of the bridges' libraries"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 # ARGS="trl openenv" runs the tests of these libraries alone

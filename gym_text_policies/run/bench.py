@@ -35,7 +35,7 @@ from gym_text_policies.run.progress import Progress
 from gym_text_policies.store import EpisodeStore
 
 _BEFORE = (
-    "First table: what each stage of training brings, in three environments. It takes five to ten minutes on two cores. "
+    "First table: what each stage of training brings, in three environments. It takes four to eight minutes on two cores. "
     "Ctrl-C stops it, and the same command goes on."
 )
 _SHOWN = 16
