@@ -18,12 +18,12 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
 test: .venv/ready
-	@echo "The tests take seven minutes on two cores; make test-bridges runs those of the bridges' libraries"
+	@echo "The tests take six minutes on two cores; make test-bridges runs those of the bridges' libraries"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 # ARGS="trl openenv" runs the tests of these libraries alone
 test-bridges: .venv/ready
-	@echo "An environment for each library of the bridges in .venv/bridges, and their tests: nine minutes on two cores"
+	@echo "An environment for each library of the bridges in .venv/bridges, and their tests: seven minutes on two cores"
 	@$(BIN)/python tests/libraries/environments.py $(ARGS)
 ifeq ($(ARGS),)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10 tests/slow
