@@ -157,3 +157,10 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(com
             assert command(server, *words.format("wrong").split())[0] == 2
             status, told = command(server, *words.format("m").split())  # the folder is not the wrong model's
             assert status == 0, told
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    command = [sys.executable, "-m", "gym_text_policies.cli", "envs", "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as listing:
+        listing.stdout.close()
+    assert listing.returncode == 0

@@ -120,6 +120,7 @@ def test_fields_are_read_from_any_answer(answer, action):
         ("-1|0", "\N{MINUS SIGN}1", "-1"),
         ("1|2", "1.5", None),
         ("5", ".5", None),
+        ("5", "1,5", None),
         ("5", "1/5", None),
         ("5", "It is 5.", "5"),
         ("|go", "", None),
