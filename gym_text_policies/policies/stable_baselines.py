@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +56,7 @@ class StableBaselinesPolicy(Policy):
         super().__init__(text_spec(env), seed=seed)
         self._deterministic = deterministic
         path, _, statistics = str(path).partition(",")
-        self._model, self._file = _load(path)
+        self._model, self._file = _load(path), file_digest(path)
         self._statistics = statistics and file_digest(statistics)
         self._normalised = normaliser(self._model, f"sb3:{path}", _read_statistics(statistics) if statistics else None)
         self._actions = self.spec
@@ -119,15 +118,14 @@ def _drawing_from(rng: np.random.Generator, space: spaces.Space[Any]) -> Iterato
             np.random.set_state(numpy)
 
 
-def _load(path: str | Path) -> tuple[Any, str]:
-    """Return the model and a hash of its file; the class of its policy says which algorithm saved it."""
+def _load(path: str) -> Any:
+    """Return the model of a file; the class of its policy says which algorithm saved it."""
     sb3 = import_extra("stable_baselines3", "sb3")
     contrib = import_extra("sb3_contrib", "sb3")
     from stable_baselines3.common.save_util import load_from_zip_file
 
     try:
-        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-        data, _, _ = load_from_zip_file(str(path), device="cpu")
+        data, _, _ = load_from_zip_file(path, device="cpu")
     except (OSError, ValueError) as error:
         raise UsageError(f"sb3:{path}: expected a file that stable-baselines3's model.save wrote; {error}.") from error
     data = data or {}
@@ -143,7 +141,7 @@ def _load(path: str | Path) -> tuple[Any, str]:
         algorithm = next((getattr(sb3, name) for name in ("DQN", "SAC", "TD3") if f"{name}Policy" in names), None)
     if algorithm is None:
         raise UsageError(f"sb3:{path}: expected a PPO, A2C, DQN, SAC, TD3 or MaskablePPO; got a model with the policy {policy!r}.")
-    return algorithm.load(str(path), device="cpu"), digest
+    return algorithm.load(path, device="cpu")
 
 
 def _read_statistics(path: str) -> Any:
