@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapters import FAMILIES
 from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, write
 from reinforcement import BABYAI, START, make
 
@@ -117,19 +116,11 @@ PARTS = {
         "benchmarks/adapters/cookingworld-start",
         ("CookingWorldText-v0?expert=off",),
         200,
-        {**puct(32), **uniform(32, episodes=40)},
+        {**puct(32, episodes=100), **uniform(32, episodes=40)},
     ),
     "putnext": babyai("putnext", 24, {**puct(512, uniform_share=0.25), **uniform(512)}),
-    "scienceworld": Part(
-        "benchmarks/adapters/scienceworld-sft: ten tasks of ScienceWorld",
-        "benchmarks/adapters/scienceworld-sft",
-        FAMILIES["scienceworld"].environments,
-        10,
-        {**puct(32), **uniform(32, episodes=2)},
-    ),
     "smollm2-goto": untaught("goto", "BabyAIText-v0?task=goto&expert=off", 16, 8),
     "smollm2-coin": untaught("CoinCollector", "CoinCollectorText-v0?expert=off", 24, 8),
-    "smollm2-cookingworld": untaught("CookingWorld with one room", "CookingWorldText-v0?expert=off&num_locations=1", 8, 8),
 }
 """By their names on the command line."""
 

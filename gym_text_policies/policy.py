@@ -212,7 +212,8 @@ def _named(value: Any) -> str:
     if isinstance(value, TextSpec):
         return hashlib.sha256(value.to_json().encode()).hexdigest()[:16]
     if callable(value):
-        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        kind = type(value)  # a bound method of a built-in type has no module, a partial function no name
+        return f"{getattr(value, '__module__', kind.__module__)}.{getattr(value, '__qualname__', kind.__qualname__)}"
     raise UsageError(f"env: expected arguments that can be named in records; got {value!r}.")
 
 

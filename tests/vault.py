@@ -40,6 +40,27 @@ class Vault(TextEnv):
         )
 
 
+class Coins(TextEnv):
+    """Three turns. Who begins with a small coin gets one in each; who begins with a large one gets nothing, nothing, and then ten."""
+
+    def __init__(self, *, fold=None, expert="off", render_mode=None):
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        fields = {"text": Field("what was taken"), "goal": Field("the task")}
+        self.text_spec = TextSpec("Get rich.", fields, (Action("small", "small"), Action("large", "large")), "discrete")
+        self.action_space = spaces.Discrete(2)
+        self.observation_space = spaces.Dict({"text": FreeText(64), "goal": FreeText(64)})
+
+    def _start(self, seed):
+        self.taken = ()
+        return {"text": "", "goal": "Get rich."}
+
+    def _play(self, action):
+        self.taken += (self.text_spec.actions[action].name,)
+        last = len(self.taken) == 3
+        reward = 1.0 if self.taken[0] == "small" else 10.0 * last
+        return Outcome({"text": " ".join(self.taken), "goal": "Get rich."}, reward, last)
+
+
 class Prefers(Policy):
     """Gives the same probabilities in each state, and counts the states."""
 
@@ -63,9 +84,11 @@ def looking_ahead(player, **settings):
     return LookAhead(player, SearchSettings(**usual | mixed | settings))
 
 
-def decisions(env_id, player, **settings):
-    """Return what a policy that looks ahead decides in the first episode of an environment."""
-    (episode,) = rollout(lambda: gym.make(env_id), looking_ahead(player, **settings), [0])
+def decisions(env_id, player, rewarded=lambda reward: reward, **settings):
+    """Return what a policy that looks ahead decides in the first episode of an environment, whose rewards a function changes."""
+    (episode,) = rollout(
+        lambda: gym.wrappers.TransformReward(gym.make(env_id), rewarded), looking_ahead(player, **settings), [0]
+    )
     assert episode.error is None
     return [step.decision for step in episode.steps]
 
@@ -75,6 +98,6 @@ def prefers(env_id="Vault-v0", **prior):
     return Prefers(gym.make(env_id).get_wrapper_attr("text_spec"), **prior or {"left": 0.6, "right": 0.3, "break": 0.1})
 
 
-for _name, _game in (("Vault-v0", Vault), ("VaultCorridor-v0", Corridor)):
+for _name, _game in (("Vault-v0", Vault), ("VaultCorridor-v0", Corridor), ("Coins-v0", Coins)):
     if _name not in gym.registry:
         gym.register(_name, _game, max_episode_steps=8)

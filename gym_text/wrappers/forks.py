@@ -33,7 +33,7 @@ class Fork:
 
     env: gym.Env[Any, Any]
     score: float = 0.0
-    """The game's score before the next step, or the sum of the rewards if the game has none."""
+    """The sum of the episode's rewards before the next step."""
     failure: bool = False
     """Whether the task can no longer be done."""
     seen: frozenset[Look] = frozenset()
@@ -73,14 +73,14 @@ class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(**kwargs)
-        self._score = float(info.get("score", 0.0))
+        self._score = 0.0
         self._seen = frozenset()
         return self._with_fork(obs, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Play one action."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._score = float(info.get("score", self._score + float(reward)))
+        self._score += float(reward)
         self._seen |= {self._present}
         return self._with_fork(obs, info), reward, terminated, truncated, info
 

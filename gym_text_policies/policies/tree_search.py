@@ -11,8 +11,8 @@ The first simulation reaches the present state itself. The action with the most 
 The player's probabilities in a state are the state's prior. The player is asked for them when a simulation goes on from there: a
 leaf to which no simulation returns costs a step of the game, and no call of the model.
 
-The range is the one of the values that were seen below the state, and at least 1, so that a game may count in hundreds. An action
-after which the game looks as it did before is tried late: it has probably had no effect.
+The range is the one of the values that were seen below the state, so the search is the same in whatever unit a game counts. An
+action after which the game looks as it did before is tried late: it has probably had no effect.
 
 The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its first action is played.
 The next search finds the rest of the plan again, since what it does below a state depends on nothing above it.
@@ -62,7 +62,7 @@ class Node:
     names: tuple[str, ...]
     """The valid actions; none if the episode is over."""
     score: float
-    """The game's score in this state."""
+    """The sum of the episode's rewards up to this state."""
     worth: float
     """What the state is worth by its score alone: see `worth_of`."""
     seen: frozenset[Look] = frozenset()
@@ -102,8 +102,8 @@ class Node:
 
     @property
     def range(self) -> float:
-        """Greatest difference between what simulations were worth, or 1 if that is greater."""
-        return max(1.0, self.most - self.least)
+        """Greatest difference between what simulations were worth; 1 if they were all worth the same."""
+        return self.most - self.least or 1.0
 
     def visit(self, worth: float) -> None:
         """Count a simulation through this state, which ended in a state of this worth."""
@@ -167,7 +167,7 @@ class Simulator:
         if name not in node.children:
             decision = dataclasses.replace(node.decision or Decision(name), action=name)
             over, won, lost = bool(terminated or truncated), bool(info.get("success", False)), bool(info.get("failure", False))
-            score = float(info.get("score", node.score + float(reward)))
+            score = node.score + float(reward)
             seen = node.seen | {look(node.turn.obs)}
             node.children[name] = Node(
                 turn=node.turn.after(decision, obs),

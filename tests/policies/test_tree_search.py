@@ -23,7 +23,7 @@ def test_visits_values_and_costs_are_those_of_a_search_by_hand():
 
 def test_an_action_without_effect_is_tried_late(monkeypatch):
     monkeypatch.setattr("gym_text_policies.policies.tree_search.REPEATED", 0.0)
-    assert not decisions("Vault-v0", prefers())[0].plan, "eight simulations are too few without this"
+    assert not decisions("Vault-v0", prefers(), simulations=7)[0].plan, "seven simulations are too few without this"
 
 
 def test_an_action_that_loses_is_tried_once_and_never_played():
@@ -34,7 +34,30 @@ def test_an_action_that_loses_is_tried_once_and_never_played():
     assert (only.model_calls, only.simulator_steps) == (1, 1), "a leaf to which no simulation returns costs no call"
 
 
-def test_values_of_hundreds_are_divided_by_their_range():
+@pytest.mark.parametrize("method", ["puct", "best_of_n"])
+@pytest.mark.parametrize("game, prior", [("Vault-v0", {}), ("Coins-v0", {"small": 0.6, "large": 0.4})])
+def test_the_unit_of_the_rewards_changes_no_decision(method, game, prior):
+    settings = {"method": method, "simulations": 24}
+    ones = decisions(game, prefers(game, **prior), (1.0).__mul__, **settings)
+    for unit in (0.03, 5.0, 100.0):
+        others = decisions(game, prefers(game, **prior), unit.__mul__, **settings)
+        assert [other.action for other in others] == [one.action for one in ones]
+        assert others[0].visits == ones[0].visits
+        assert others[0].values == pytest.approx({name: unit * value for name, value in ones[0].values.items()})
+
+
+@pytest.mark.parametrize("method", ["puct", "best_of_n"])
+@pytest.mark.parametrize("more", [-1.0, 0.0, 1.0])
+def test_what_comes_late_is_found_whatever_each_step_brings(method, more):
+    player = prefers("Coins-v0", small=0.6, large=0.4)
+    for unit in (0.03, 100.0):
+        first, *_ = decisions(
+            "Coins-v0", player, lambda reward, unit=unit: unit * (reward + more), method=method, simulations=200
+        )
+        assert first.action == "large"
+
+
+def test_values_are_divided_by_their_range():
     node = Node(None, ("a", "b"), 0.0, 0.0, prior={"a": 0.5, "b": 0.5})
     for name, worth in (("a", -100.0), ("b", 100.0)):
         node.children[name] = Node(None, (), worth, worth)
