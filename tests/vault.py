@@ -41,7 +41,7 @@ class Vault(TextEnv):
 
 
 class Coins(TextEnv):
-    """Three turns. Who begins with a small coin gets one in each; who begins with a large one gets nothing, nothing, and then ten."""
+    """Three turns. Who begins with a small coin gets one in each; who begins with a large one gets ten, in the last."""
 
     def __init__(self, *, fold=None, expert="off", render_mode=None):
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
@@ -86,9 +86,7 @@ def looking_ahead(player, **settings):
 
 def decisions(env_id, player, rewarded=lambda reward: reward, **settings):
     """Return what a policy that looks ahead decides in the first episode of an environment, whose rewards a function changes."""
-    (episode,) = rollout(
-        lambda: gym.wrappers.TransformReward(gym.make(env_id), rewarded), looking_ahead(player, **settings), [0]
-    )
+    (episode,) = rollout(lambda: gym.wrappers.TransformReward(gym.make(env_id), rewarded), looking_ahead(player, **settings), [0])
     assert episode.error is None
     return [step.decision for step in episode.steps]
 

@@ -51,9 +51,7 @@ def test_the_unit_of_the_rewards_changes_no_decision(method, game, prior):
 def test_what_comes_late_is_found_whatever_each_step_brings(method, more):
     player = prefers("Coins-v0", small=0.6, large=0.4)
     for unit in (0.03, 100.0):
-        first, *_ = decisions(
-            "Coins-v0", player, lambda reward, unit=unit: unit * (reward + more), method=method, simulations=200
-        )
+        first, *_ = decisions("Coins-v0", player, lambda reward, unit=unit: unit * (reward + more), method=method, simulations=200)
         assert first.action == "large"
 
 
