@@ -52,8 +52,11 @@ class Policy(ABC):
             PolicyError: If the policy, or the provider of its model, fails.
         """
 
-    def check(self) -> None:  # noqa: B027  most ask nobody
+    def check(self, names: Sequence[str] = ()) -> None:  # noqa: B027  most ask nobody
         """Check before a run whether the policy can decide. A language model's server is asked one short question.
+
+        Args:
+            names: The actions that can be chosen in the run's first state, if the game lists them.
 
         Raises:
             UsageError: If it cannot decide; the message says how to repair it.
@@ -119,9 +122,9 @@ class PolicyWrapper(Policy):
         """The other policy's configuration."""
         return self.player.config
 
-    def check(self) -> None:
+    def check(self, names: Sequence[str] = ()) -> None:
         """Check the other policy."""
-        self.player.check()
+        self.player.check(names)
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the other policy's wrappers."""

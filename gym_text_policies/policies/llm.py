@@ -145,11 +145,12 @@ class LLMPolicy(Policy):
         env = env if depth == 0 else History(env, depth, whole=self._mode == "tool")
         return Picture(env) if self._pictures else env
 
-    def check(self) -> None:
-        """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
+    def check(self, names: Sequence[str] = ()) -> None:
+        """Let the backend check that it can be asked about such actions in this policy's mode, with its temperature and limits."""
         form = "by a call of the tool act" if self._mode == "tool" else "in the form that is asked for"
         messages: list[Message] = [{"role": "user", "content": f"Answer yes or no, {form}."}]
-        request = self._request(messages, ("yes", "no"), np.random.default_rng(0), choose=self._mode == "choose")
+        names = tuple(names) if len(names) > 1 else ("yes", "no")
+        request = self._request(messages, names, np.random.default_rng(0), choose=self._mode == "choose")
         picture = seen_picture(EXAMPLE).png if self._pictures else None
         self._backend.check(dataclasses.replace(request, picture=picture))
 

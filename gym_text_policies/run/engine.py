@@ -55,9 +55,10 @@ class Engine(ABC):
         """Return what identifies the row's episodes; raise `UsageError` if the row names what does not exist."""
 
     def check(self, row: PlanRow) -> None:
-        """Check by `Policy.check` whether the row's policy can decide. Rows with equal requests are checked once."""
+        """Check by `Policy.check` whether the row's policy can decide. Rows of an environment with equal requests are checked once."""
         settings = {name: row.policy.settings.get(name) for name in _OF_REQUESTS}
-        request = json.dumps([row.policy.model, dict(row.policy.options), settings], sort_keys=True, default=str)
+        asked = [row.environment, row.policy.model, dict(row.policy.options), settings]
+        request = json.dumps(asked, sort_keys=True, default=str)
         if request not in self._checked:
             self.ask_policy(row)
             self._checked.add(request)
@@ -93,8 +94,13 @@ class LocalEngine(Engine):
         return self._player(row)[2]
 
     def ask_policy(self, row: PlanRow) -> None:
-        """Check the row's policy."""
-        self._player(row)[1].check()
+        """Check the row's policy; a server is asked about the actions of the row's first state."""
+        make_env, policy, _ = self._player(row)
+        names: Sequence[str] = ()
+        if policy.remote:
+            with contextlib.closing(make_env()) as env:
+                names = policy.spec.names(env.reset(seed=row.seeds[0])[0])
+        policy.check(names)
 
     def play(self, rows: Sequence[PlanRow]) -> Iterator[Episode]:
         """Play one row after the other: with one worker if its model is in this process, with many if it is a provider's."""

@@ -214,7 +214,7 @@ class OpenAIBackend(RemoteBackend):
         fields = self._body(request).keys() - {"model", "messages", "response_format", "tools", "tool_choice"}
         named = next((name for name in sorted(fields) if name in str(error)), None)
         if named is None:
-            return "" if request.schema is None else " Mode 'text' sends no schema; OpenAI takes one of at most 1,000 actions."
+            return "" if request.schema is None else " Mode 'text' sends no schema, which may list too many actions."
         return f" If the server takes no {named}, leave it out: extra={{{named!r}: None}}."
 
     def _body(self, request: Request) -> dict[str, Any]:
