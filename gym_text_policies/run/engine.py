@@ -55,7 +55,7 @@ class Engine(ABC):
         """Return what identifies the row's episodes; raise `UsageError` if the row names what does not exist."""
 
     def check(self, row: PlanRow) -> None:
-        """Check by `Policy.check` whether the row's policy can decide. Rows of an environment with equal requests are checked once."""
+        """Check by `Policy.check` whether the row's policy can decide, once for equal requests about an environment."""
         settings = {name: row.policy.settings.get(name) for name in _OF_REQUESTS}
         asked = [row.environment, row.policy.model, dict(row.policy.options), settings]
         request = json.dumps(asked, sort_keys=True, default=str)
