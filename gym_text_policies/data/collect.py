@@ -1,9 +1,11 @@
 """`collect`: let a policy play the train fold, and make training data of its episodes.
 
-Three kinds of data:
+Four kinds of data:
 
 * Gold data: the environment's expert plays. Training uses episodes that are won and in which each action was valid.
 * A policy's own data: any policy plays, and its answers are the labels. Training uses episodes at or above a threshold.
+* A policy's own wins, trimmed (`gym_text_policies.data.trimming`): the label of each state is the first of the actions that it
+  takes to win from there. A random action (`noise`) is no label then, unless the win needs it.
 * DAgger's data: any policy plays, and the expert (``expert="replan"``) labels every state with the action that the expert would
   take there. Training uses all episodes.
 
@@ -24,13 +26,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.episode_state import Expert
-from gym_text.errors import UsageError, check_choice
+from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.experts import check_expert
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
+from gym_text_policies.data.trimming import by_plan, check_trims, trimmed
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
@@ -73,13 +76,23 @@ class CollectConfig(PlayOptions, PromptOptions):
     threshold: float = 0.7
     """Least progression (1 if won, else the last score) of an episode whose own answers become data. Episodes that the expert plays
     have to be won."""
+    trim: bool = False
+    """Learn from each win what it took: in each state the first of those actions without which, in exact copies of the game, the
+    episode would not be won from there. Steps from which no win is known are not learnt."""
+    playouts: int = 0
+    """With trim: finish an episode that is not won by so many playouts in copies, of random actions, for each rise of the score."""
 
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
         self.counts()
         check_choice("labels", self.labels, ("", *LABELS))
-        if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
-            raise UsageError("labels='own': expected noise=0 and expert_share=0; a random action must not become a label.")
+        check_int("playouts", self.playouts, 0, 1_000_000)
+        if self.playouts and not self.trim:
+            raise UsageError("playouts: expected trim, which they finish episodes for; got trim=False. Add --trim.")
+        if self.trim and self.labels == "expert":
+            raise UsageError("trim: expected labels='own', which are trimmed; got 'expert'. Leave out one of the two.")
+        if (self.asked.noise or self.asked.expert_share) and self.labels == "own" and not self.trim:
+            raise UsageError("labels='own': expected noise=0 and expert_share=0, or trim; a random action must not become a label.")
 
     @property
     def asked(self) -> PolicyConfig:
@@ -102,7 +115,8 @@ class CollectConfig(PlayOptions, PromptOptions):
     @property
     def learnt(self) -> Labels:
         """Whose answers are learnt."""
-        return self.labels or ("expert" if self.asked.noise or self.asked.expert_share else "own")
+        noisy = (self.asked.noise or self.asked.expert_share) and not self.trim
+        return self.labels or ("expert" if noisy else "own")
 
     def check_answers(self) -> None:
         """Raise `UsageError` if the rows would not be what the settings ask for.
@@ -174,12 +188,16 @@ def collect(config: CollectConfig) -> list[Row]:
 
 def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
     """Yield a row for each environment."""
-    expert: Expert = "replan" if config.learnt == "expert" else "path" if config.model == "gold" else "off"
+    is_gold, asked = config.model == "gold", config.asked
+    plays_anew = config.learnt == "expert" or asked.expert_share or (is_gold and asked.noise)
+    expert: Expert = "replan" if plays_anew else "path" if is_gold else "off"
     for environment, count in zip(config.environments, config.counts(), strict=True):
         arguments = fold_arguments(environment, "train", expert=expert)
-        if expert != "off":
-            with closing(environment_maker(environment, **arguments)()) as env:
-                check_expert(env, "labels='expert'" if config.learnt == "expert" else "model 'gold'")
+        with closing(environment_maker(environment, **arguments)()) as env:
+            if expert != "off":
+                check_expert(env, "model 'gold'" if is_gold else "expert_share" if config.trim else "labels='expert'")
+            if config.trim:
+                check_trims(env)
         seeds = range(config.first_seed, config.first_seed + count)
         yield PlanRow(config.player.label, environment, config.player, seeds, arguments)
 
@@ -188,13 +206,15 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
     """Add the rows of an environment's episodes; return how many episodes were kept, and how many dropped for which reason."""
     with closing(environment_maker(row.plan.environment, **row.plan.arguments)()) as env:
         spec = text_spec(env)
+    copied = environment_maker(row.plan.environment, **fold_arguments(row.plan.environment, "train"))
     prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
     for episode in run.episodes(row):
         fate = _why_dropped(episode, config)
         if not fate:
             before = len(distinct)
-            for learnt in rows_of(episode, spec, config.prompting, config.learnt, prompt):
+            labelled = by_plan(trimmed(episode, copied, config.playouts)) if config.trim else episode
+            for learnt in rows_of(labelled, spec, config.prompting, "expert" if config.trim else config.learnt, prompt):
                 distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(distinct) > before else "duplicates or unlabelled"
@@ -208,6 +228,8 @@ def _why_dropped(episode: Episode, config: CollectConfig) -> str:
         return ""
     if episode.error is not None:
         return "ended in an error"
+    if config.trim:
+        return "" if episode.outcome == "won" or config.playouts else "not won"
     if config.model == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
     progression = 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0

@@ -7,7 +7,7 @@ search that reaches further. The search needs nothing but the game's score: neit
 
 What a search has found are the target probabilities of a decision:
 
-* The search knows a plan that wins: the first action of the plan has probability 1.
+* The search knows a plan that wins, or the episode was won and trimmed (`trim`): the first action of the plan has probability 1.
 * The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
   https://doi.org/10.1038/nature24270). An action with a single visit has a share of 0 beside actions with more: it was tried once,
   and was not worth a second look. So is every action that loses.
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from gym_text.errors import check_choice
+from gym_text.errors import UsageError, check_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
@@ -87,6 +87,9 @@ class ExpertIterationConfig(OnPolicyConfig):
     expert_share: float = 1.0
     """Probability that the search's action is played instead of the one that the model would take alone, in the first iteration.
     Each later iteration halves this probability."""
+    trim: bool = False
+    """The targets of an episode that is won are the actions without which, in exact copies of the game, it would not be won: see
+    `gym_text_policies.data.trimming`."""
     epochs: int = 1
     episodes_per_step: int = 4
     learning_rate: float = 3e-4
@@ -97,6 +100,10 @@ class ExpertIterationConfig(OnPolicyConfig):
         super().__post_init__()
         self.check_ranges(expert_share=(0, 1))
         check_choice("schedule", self.schedule, ("linear", "constant"))
+        if self.trim and self.worlds is not None:
+            raise UsageError(
+                "trim: expected no worlds, since exact copies tell what the player has not seen. Leave out one of the two."
+            )
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
 
     @property
@@ -123,7 +130,7 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
         policy = load_policy(player, env, **settings, **config.searching)
         return policy if share == 1 else PartlyAlone(policy, share)
 
-    return play(config, actor, progress, least_probability=LEAST_PROBABILITY, load=load)
+    return play(config, actor, progress, least_probability=LEAST_PROBABILITY, load=load, trim=config.trim)
 
 
 class PartlyAlone(PolicyWrapper):
