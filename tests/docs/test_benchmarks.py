@@ -55,3 +55,23 @@ def test_the_published_scienceworld_counts_the_score_before_a_loss_and_a_task_as
         "| task | random | gold (expert) |" in text and "| boil | 75 (50 %) | 75 (50 %) |" in text and "| melt | 10 (0 %)" in text
     )
     assert "| **mean score** | 42.5 [30.0, 55.0] |" in text and "| freeze |  |  |" in text
+
+
+def test_a_published_score_counts_a_lost_game_as_nothing(harness):
+    published = importlib.import_module("published")
+
+    def episode(seed, rewards, **end):
+        decision = Decision("wait")
+        state = {"terminated": False, "truncated": False, "success": False, "failure": False, "score": 0.0}
+        steps = [Step({}, decision, reward, action_was_valid=True, **state) for reward in rewards]
+        steps[-1] = replace(steps[-1], **end)
+        return Episode(f"{seed}", {"id": "ArithmeticText-v0"}, {}, seed, tuple(steps), level=seed)
+
+    won = episode(0, (0.5, 0.5), terminated=True, success=True)
+    lost = episode(1, (0.5, -1.5), terminated=True, failure=True)
+    short = episode(2, (0.5, 0.0), truncated=True)
+    levels = {("ArithmeticText-v0", f"level {one.level}"): one for one in (won, lost, short)}
+    found = published.scores(levels)["Arithmetic"]
+    assert (found["score"], found["return"]) == (0.5, pytest.approx(0.5 / 3))
+    assert (found["won"], found["lost"], found["truncated"], found["levels"]) == (1, 1, 1, 3)
+    assert "| us | 0.500" in "\n".join(published.four_lines({"us": published.scores(levels)}))

@@ -85,3 +85,52 @@ def test_a_hundred_environments_leave_nothing_behind():
     assert heap_after - heap < 2**20  # a game that stayed would hold some 190 KB, a hundred of them 19 MB
     assert resident_after - resident < 30 * 2**20  # outside of Java's heap, too
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended
+
+
+EASY = {"num_locations": 1, "num_items_to_put_away": 1}
+LOGGED = [  # id, arguments, numbers of valid actions at the start and after each action, and the actions with their rewards
+    (
+        "ArithmeticText-v0",
+        {},
+        [9, 9, 17, 17, 24, 17],
+        {
+            **{"look around": 0.0, "take math problem": 0.0, "read math problem": 0.5},
+            **{"take 14 cabbages": 0.0, "put 14 cabbages in box": -1.5},
+        },
+    ),
+    (
+        "SortingText-v0",
+        {},
+        [7, 14, 7, 14, 7],
+        {
+            **{"take 19ml of aluminum": 0.0, "put 19ml of aluminum in box": 0.2},
+            **{"take 4l of glass": 0.0, "put 4l of glass in box": 0.2},
+        },
+    ),
+    (
+        "MapReaderText-v0",
+        {},
+        [8, 8, 8, 8, 7, 9],
+        {"look around": 0.0, "task": 0.0, "read map": 0.0, "move south": 0.0, "move south ": 0.0},
+    ),
+    (
+        "CommonsenseText-v0",
+        EASY,
+        [4, 4, 10, 4],
+        {"look around": 0.0, "take notebook": 0.5, "put notebook in side table": 0.5},
+    ),
+]
+"""Level 20000 as engine 1.0.4 played it: logs in the repository cognitiveailab/neurosymbolic, EACL 2023."""
+
+
+@pytest.mark.parametrize(("name", "arguments", "counts", "rewards"), LOGGED)
+def test_the_first_level_of_the_test_fold_is_that_of_the_published_logs_of_an_older_engine(make, name, arguments, counts, rewards):
+    env = make(name, fold="test", **arguments)
+    obs, _ = env.reset(seed=0)
+    listed = [len(obs["valid_actions"])]
+    for action, reward in rewards.items():
+        assert action.strip() in obs["valid_actions"]
+        obs, got, *_ = env.step(action.strip())
+        assert got == reward
+        listed.append(len(obs["valid_actions"]))
+    assert listed == counts
