@@ -6,6 +6,9 @@ Reasoners" (EACL 2023, https://arxiv.org/abs/2210.07382), and writes ``results/p
 ``python benchmarks/published.py scienceworld`` plays ScienceWorld's 30 tasks, and writes ``results/published_scienceworld.md`` and
 ``.json``. A call plays the policies that ``--models`` names, and keeps the stored figures of the others. Chance and the expert take
 half an hour, a language model some hours.
+
+``python benchmarks/published.py tales`` plays the sixteen tasks of TextWorldExpress in TALES (https://arxiv.org/abs/2504.14128) in
+the same way, and writes ``results/published_tales.md`` and ``.json``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from helpers import science_levels
+from helpers import science_levels, tales_levels
 from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, write
 
 from gym_text.errors import check_choice
@@ -42,9 +45,10 @@ class Config:
     """What to play."""
 
     part: str = field(default="four", metadata={"positional": True})
-    """Whose benchmark: four (games of TextWorldExpress), or scienceworld."""
+    """Whose benchmark: four (games of TextWorldExpress), scienceworld, or tales."""
     models: tuple[str, ...] | None = None
-    """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter, beside random and gold."""
+    """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter, beside random and gold; in
+    tales random, gold and two adapters."""
     levels: int = 100
     """Levels of each of the four games, the first of the fold test."""
     ahead_levels: int = 100
@@ -126,7 +130,16 @@ def scienceworld(config: Config) -> None:
     write("published_scienceworld", "\n".join(science_levels.lines(record)), record)
 
 
-PARTS: dict[str, Callable[[Config], None]] = {"four": four, "scienceworld": scienceworld}
+def tales(config: Config) -> None:
+    """Play TALES's tasks of TextWorldExpress, and write the results."""
+    models = config.models or ("random", "gold", "adapters/all-worlds-sft", "adapters/cookingworld-sft")
+    engine = EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
+    found = tales_levels.play(models, f"{config.folder}/tales", {"dtype": config.dtype}, engine)
+    record = earlier("published_tales") | found
+    write("published_tales", "\n".join(tales_levels.lines(record)), record)
+
+
+PARTS: dict[str, Callable[[Config], None]] = {"four": four, "scienceworld": scienceworld, "tales": tales}
 
 
 def main() -> None:

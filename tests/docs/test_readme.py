@@ -43,6 +43,21 @@ def test_the_tables_of_adapters_are_the_committed_results(name):
     assert "gold (expert)" in short and short.strip() in RESULTS
 
 
+def test_the_page_of_published_results_copies_the_records():
+    results, page = ROOT / "benchmarks/results", (ROOT / "docs/published.md").read_text()
+    for path in filter(Path.exists, (results / f"published_{part}.md" for part in ("four", "tales"))):
+        assert path.read_text().partition("\n\n")[0].strip() in page
+    record = json.loads((results / "published_scienceworld.json").read_text())
+    for row in record.values():
+        cells = (
+            f"{row[name]:.1f} [{low:.1f}, {high:.1f}]" for name in ("score", "strict") for low, high in [row[f"{name}_interval"]]
+        )
+        assert row["levels"] < 148 or all(cell in page for cell in cells)
+    ours, chance = record["scienceworld-sft"], record["random"]
+    for name in ("score", "strict"):
+        assert f"{chance[name] / 100:.3f}; {ours[name] / 100:.3f}".replace("0.", ".") in page
+
+
 def test_the_table_of_worlds_is_the_committed_result():
     assert (ROOT / "benchmarks/results/worlds.md").read_text().strip() in (ROOT / "docs/worlds.md").read_text()
 
