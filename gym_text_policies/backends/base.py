@@ -26,6 +26,9 @@ class Request:
     """If given, the answer is a probability for each of these texts, in place of a text."""
     probabilities: bool = True
     """False: the most probable choice suffices, and a model may leave out the probabilities."""
+    end_of_turn: bool = True
+    """Whether a choice's probability is that of its text and the end of turn; False: of its text alone, as for a label of one
+    token. Models behind a server take True alone."""
     schema: Mapping[str, Any] | None = None
     """If given, the answer is JSON that follows this JSON schema. With a `tool`, the arguments of its call follow it."""
     max_tokens: int = 16

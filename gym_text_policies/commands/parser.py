@@ -86,7 +86,7 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "training.ppo", "PPOConfig"),
     "export": Command("write training data for OpenAI (and submit it) or TRL", "data.export", "ExportConfig"),
-    "serve": Command("serve an environment to other programs, by OpenEnv's protocol", "commands.serve", "ServeConfig"),
+    "serve": Command("serve an environment by OpenEnv's protocol, or a model as a decision model", "commands.serve", "ServeConfig"),
 }
 
 

@@ -1,15 +1,18 @@
-"""`gym-text serve`: an environment behind OpenEnv's server, for trainers that play over the wire."""
+"""`gym-text serve`: an environment behind OpenEnv's server, for trainers that play over the wire, or a decision model."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.typed_questions import WAYS, Decide
 from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS, listen, server_of
 from gym_text_policies.environments import environment_maker, fold_arguments, has_folds, parse_environment
 
@@ -19,24 +22,37 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Serve an environment by OpenEnv's protocol, until Ctrl-C.
+    """Serve an environment by OpenEnv's protocol, or a model as a decision model, until Ctrl-C.
 
     Each client plays its own game. The client is GenericEnvClient of openenv.core. There are no passwords:
     whoever reaches the port can play, but can do nothing else.
+
+    A model answers POST /v1/systemone (ollama, typesafe-sdk) and /v1/decisions (openai), with a probability for every option.
     """
 
-    environment: str
+    environment: str = field(default="", metadata={"positional": True})
     """Id of the environment, with keyword arguments as in BabyAIText-v0?task=goto. gym-text envs lists the ids."""
+    model: str = ""
+    """In place of an environment: a model of this process, such as adapters/babyai-sft or smollm2."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the model, such as dtype=bfloat16."""
+    decide: Decide = "exact"
+    """How a model decides. exact: by the probability of the whole text of each option (its description, or else its name), none of
+    which the prompt lists. listed: the options stand in the prompt in their order. labels: they have letters, and the letters'
+    tokens are compared, for at most 26 options."""
     host: str = "127.0.0.1"
     """Address to listen at. By default only this machine reaches it. 0.0.0.0 listens at every address, as a container needs."""
     port: int = 8000
     """Port to listen at; 0 takes a free one."""
     max_sessions: int = MOST_SESSIONS
-    """Most clients at the same time. Further clients are refused."""
+    """Most clients of an environment, or requests to a model, at the same time. Further ones are refused."""
     idle_seconds: float = IDLE_SECONDS
     """An agent that plays over MCP and calls no tool for this many seconds loses its game."""
 
     def __post_init__(self) -> None:
+        if bool(self.environment) == bool(self.model):
+            raise UsageError("environment: expected the id of an environment, or --model with a model; got both or neither.")
+        check_choice("decide", self.decide, WAYS)
         check_int("port", self.port, 0, 65_535)
         check_int("max_sessions", self.max_sessions, 1, 10_000)
         if not 0 < self.idle_seconds < float("inf"):
@@ -50,12 +66,27 @@ def run(config: ServeConfig) -> None:
         OSError: If the port is taken.
     """
     with listen(config.host, config.port) as listener:  # before OpenEnv, whose import takes seconds: a taken port raises at once
-        app = app_of(config.environment, max_sessions=config.max_sessions, idle_seconds=config.idle_seconds)
+        app = model_app(config) if config.model else environment_app(config)
         url = f"http://{config.host}:{listener.getsockname()[1]}"
-        logger.info("Serving %s to %d clients at most, at %s", config.environment, config.max_sessions, url)
+        logger.info("Serving %s to %d clients at most, at %s", config.model or config.environment, config.max_sessions, url)
         if config.host not in LOOPBACK:
-            logger.warning("Other machines can play too: there are no passwords. --host 127.0.0.1 is for this machine alone.")
+            logger.warning("Other machines can ask too: there are no passwords. --host 127.0.0.1 is for this machine alone.")
         server_of(app).run(sockets=[listener])
+
+
+def model_app(config: ServeConfig) -> Any:
+    """Return the application that answers the questions of decision models by a model."""
+    for module in ("uvicorn", "fastapi"):
+        import_extra(module, "serve")
+    model = load_backend(config.model, **config.options)
+    from gym_text_policies.bridges.decisions import create_app
+
+    return create_app(model, config.model, decide=config.decide, max_sessions=config.max_sessions)
+
+
+def environment_app(config: ServeConfig) -> Any:
+    """Return OpenEnv's application for the environment, with its limits."""
+    return app_of(config.environment, max_sessions=config.max_sessions, idle_seconds=config.idle_seconds)
 
 
 def app_of(environment: str, **limits: Any) -> Any:

@@ -25,6 +25,7 @@ REQUIREMENTS = {
         *("multidict==7.2.1", "propcache==0.5.4", "aiohappyeyeballs==2.7.1", "aiosignal==1.4.0", "frozenlist==1.8.0"),
         *("importlib_metadata==10.2.0", "zipp==4.1.2"),
     ),
+    "decision_clients": ("typesafe-sdk==0.7.5", "pydantic-ai-slim==2.68.0"),
     "inspect_ai": ("inspect-ai==0.3.285",),
     "verl_skyrl": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
@@ -58,7 +59,7 @@ PAGES = {
     **{"verl_skyrl": ("levels", "verl and SkyRL"), "nemo_gym": ("levels", "NeMo Gym"), "art": ("levels", "ART")},
 }
 """The page of docs/ about a library, and its section of that page; an empty text stands for all of the page."""
-LONGEST_FIRST = ("trl", "textworld", "openenv", "verl_skyrl", "verifiers", "inspect_ai", "nemo_gym", "art")
+LONGEST_FIRST = ("trl", "textworld", "openenv", "verl_skyrl", "verifiers", "inspect_ai", "nemo_gym", "art", "decision_clients")
 
 
 class NotInstalledError(Exception):

@@ -239,22 +239,23 @@ class Candidates:
     branch: Branch
     """The new tokens of the prompt, then those of the candidates."""
     tokens: tuple[list[int], ...]
-    """The tokens of each candidate, the end of turn included."""
+    """The tokens of each candidate, the end of turn included if it counts."""
     rows: tuple[list[int], ...]
     """For each token in `tokens` the row of the branch's logits that predicts it."""
 
     @classmethod
-    def of(cls, prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[int]], end: int) -> Candidates:
-        """Return candidates behind a prompt, each followed by `end`, the end of turn.
+    def of(cls, prefix: Prefix, prompt: Sequence[int], candidates: Sequence[Sequence[int]], end: int | None) -> Candidates:
+        """Return candidates behind a prompt, each followed by `end`, the end of turn, if that is not None.
 
         The prefix is the part of the prompt that is remembered, at most all but its last token.
         """
         branch = Branch.line(prefix, prompt[len(prefix.tokens) :], [])
         last = len(branch.tokens) - 1
         tree = Tree(branch.tokens, branch.parents)
-        nodes = [[last, *tree.grow(last, tokens)] for tokens in candidates]
+        paths = tuple([*tokens, end] if end is not None else list(tokens) for tokens in candidates)
+        nodes = [[last, *tree.grow(last, path[:-1])] for path in paths]
         branch.wanted += range(last, len(branch.tokens))
-        return cls(branch, tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes))
+        return cls(branch, paths, tuple([node - last for node in each] for each in nodes))
 
 
 @torch.inference_mode()

@@ -118,6 +118,10 @@ class Questions:
         request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
         return Question(tuple(prompt), turns_dropped, schema, request, calls, answer_start, candidates)
 
+    def end_behind(self, request: Request) -> int | None:
+        """Return the token that ends each choice of a request; None if only the choice's text counts."""
+        return self.end if request.end_of_turn else None
+
     def markers(self, answer_start: AnswerStart) -> ThoughtMarkers:
         """Return how the model writes thoughts at a place."""
         return ThoughtMarkers(self._tokenizer, answer_start, stops(self._tokenizer, self._ends, answer_start))

@@ -188,7 +188,7 @@ class TransformersBackend(Backend):
     def _choose(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
         """Score the candidates of several questions in one pass."""
         candidates = [
-            Candidates.of(prefix, each.prompt, each.question.candidates, self._questions.end)
+            Candidates.of(prefix, each.prompt, each.question.candidates, self._questions.end_behind(each.question.request))
             for each, prefix in zip(asked, self._opened(asked), strict=True)
         ]
         answers = []
@@ -206,7 +206,9 @@ class TransformersBackend(Backend):
 
     def _searches(self, question: Question) -> bool:
         """Return whether to search for the most probable candidate alone."""
-        return not question.request.probabilities and self._prefixes.cuts_back and sum(map(len, question.candidates)) > _FEW_TOKENS
+        if question.request.probabilities or not question.request.end_of_turn:
+            return False
+        return self._prefixes.cuts_back and sum(map(len, question.candidates)) > _FEW_TOKENS
 
     def _find(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
         """Find the most probable candidates of several questions, without the probabilities of the others."""
