@@ -82,32 +82,27 @@ def play(models: Iterable[str], folder: str, options: Mapping[str, Any], engine:
 
     Args:
         models: Who plays; `random` is `chance`.
-        folder: Folder of the run folders, one for each policy and each of `LEVELS`; a second run goes on.
+        folder: Run folder; a second run goes on.
         options: Options of the language models' backend.
         engine: How episodes are played.
     """
+    levels = [level for some in LEVELS.values() for level in some]
     found: dict[str, Scores] = {}
+    plan = []
     for model in models:
-        for name, levels in LEVELS.items():
-            if model == "random":
-                played = {task: {str(n): mean([chance(task, n, k) for k in range(CHANCE)]) for n in levels} for task in TASKS}
-            else:
-                played = _play(model, levels, f"{folder}/{name}", options, engine)
-            for task, scores in played.items():
-                found.setdefault(label_of(model).rpartition("/")[2], {}).setdefault(task, {}).update(scores)
-    return {name: {"scores": scores, "options": dict(options), "versions": versions()} for name, scores in found.items()}
-
-
-def _play(model: str, levels: Sequence[int], folder: str, options: Mapping[str, Any], engine: EpisodeOptions) -> Scores:
-    policy = PolicyConfig(model)
-    policy = PolicyConfig(model, probabilities=False, options=options) if policy.asks_model else policy
-    plan = [PlanRow(model, environment(task), policy, levels, {"fold": "test"}) for task in TASKS]
-    with open_run(f"{folder}/{label_of(model)}", {"benchmark": "tales", "fold": "test"}, plan, engine) as run:
+        if model == "random":
+            found[model] = {task: {str(n): mean([chance(task, n, k) for k in range(CHANCE)]) for n in levels} for task in TASKS}
+            continue
+        policy = PolicyConfig(model)
+        policy = PolicyConfig(model, probabilities=False, options=options) if policy.asks_model else policy
+        plan += [PlanRow(model, environment(task), policy, levels, {"fold": "test"}) for task in TASKS]
+    with open_run(folder, {"benchmark": "tales", "fold": "test"}, plan, engine) as run:
         run.play(Progress())
-        return {
-            task: {str(episode.seed): best(episode) for episode in run.episodes(row) if episode.error is None}
-            for task, row in zip(TASKS, run.rows, strict=True)
-        }
+        names = {environment(task): task for task in TASKS}
+        for row in run.rows:
+            scores = {str(episode.seed): best(episode) for episode in run.episodes(row) if episode.error is None}
+            found.setdefault(label_of(row.plan.label).rpartition("/")[2], {})[names[row.plan.environment]] = scores
+    return {name: {"scores": scores, "options": dict(options), "versions": versions()} for name, scores in found.items()}
 
 
 def figure(scores: Scores, levels: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gym_text.science_world.tasks import level_number
+from gym_text_policies.environments import make_environment
 from gym_text_policies.records import Decision, Episode, Step
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -75,3 +76,29 @@ def test_a_published_score_counts_a_lost_game_as_nothing(harness):
     assert (found["score"], found["return"]) == (0.5, pytest.approx(0.5 / 3))
     assert (found["won"], found["lost"], found["truncated"], found["levels"]) == (1, 1, 1, 3)
     assert "| us | 0.500" in "\n".join(published.four_lines({"us": published.scores(levels)}))
+
+
+SIMON = {"gameLength": 50, "numDistractors": 4, "memorization": 1}
+TALES = {
+    "CookingWorld": {"numLocations": 1, "numIngredients": 2, "numDistractorItems": 5, "includeDoors": 0, "limitInventorySize": 0},
+    "TextWorldCommonsense": {"numLocations": 1, "numItemsToPutAway": 1, "includeDoors": 0, "limitInventorySize": 0},
+    "CoinCollector": {"numLocations": 1, "numDistractorItems": 5, "limitInventorySize": 0},
+    "MapReader": {"numLocations": 2, "maxDistanceApart": 1, "maxDistractorItemsPerLocation": 2, "includeDoors": 0},
+    "SimonSays100": {"gameLength": 100, "numDistractors": 4},
+    "SimonSaysWithMemory50": SIMON | {"verbose": 0},
+    "SimonSaysWithMemory50Verbose": SIMON | {"verbose": 1},
+}
+"""What TALES gives the engine, in seven of its sixteen tasks."""
+
+
+def test_the_tasks_of_tales_have_its_parameters_and_a_lost_game_keeps_its_best_score(harness):
+    tales = importlib.import_module("helpers.tales_levels")
+    assert len(tales.TASKS) == 16
+    for task, parameters in TALES.items():
+        env = make_environment(tales.environment(task), fold="test")
+        assert parameters.items() <= env.unwrapped.game_parameters.items() and env.spec.max_episode_steps == 100
+    steps = [Step({}, Decision("wait"), reward, False, False, False, False, 0.0, True) for reward in (0.5, 0.25, -1.75)]
+    assert tales.best(Episode("lost", {}, {}, 0, tuple(steps))) == 0.75
+    assert tales.best(Episode("lost", {}, {}, 0, tuple(steps[2:]))) == 0.0
+    scores = {task: {"0": 1.0 if task == "Sorting" else 0.0} for task in tales.TASKS}
+    assert tales.figure(scores, (0,)).startswith("6.2 [") and tales.figure(scores, (1, 2)) == ""
