@@ -155,7 +155,7 @@ RUNS = {
     "ppo": Run(
         split(
             "ppo --environments MountainCarContinuousLLM-v0?max_episode_steps=6 --iterations 8 --episodes-per-iteration 4 "
-            "--value-iterations 1 --learning-rate 1e-3 --dev-every 3 --dev-episodes 2 --folder"
+            "--group-size 1 --learning-rate 1e-3 --dev-every 3 --dev-episodes 2 --folder"
         ),
         learning_of,
         lambda folder: prepare_model(folder, [action.name for action in MOUNTAIN_CAR_SPEC.actions]),

@@ -1,8 +1,9 @@
 """Success of a weak language model after reinforcement learning, beside other algorithms with as many episodes.
 
-BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO and PPO learn from rewards alone. So does
-rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
-small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged.
+BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO learns from rewards alone. So does rejection
+sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. ``--game ppo`` is PPO, from such a start of
+rank 8, the shipped ``adapters/babyai-start``. stable-baselines3's PPO trains a small
+network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged.
 From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player plays 200
 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
 ``benchmarks/adapters/cookingworld-start``; ``--new-start`` makes it anew.
@@ -48,8 +49,8 @@ from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.statistics import paired_tests, run_of, wilson_interval
 from gym_text_policies.training.model.lora import environment_record
 
-STARTS = Path(__file__).parent / "starts"
-"""Adapters to begin with that are kept, by the name of the game."""
+STARTS = Path(__file__).parent / "adapters"
+"""Adapters to begin with that are kept."""
 START = "start/adapter"
 FAST = "--dtype bfloat16"
 SEEDS = (0, 1, 2)
@@ -140,19 +141,35 @@ BABYAI_COMMANDS = {
         f"grpo-{seed}": [f"grpo {ON_POLICY} --iterations 12 --seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"]
         for seed in SEEDS
     },
-    "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
     "rejection-0": rejection(0, LEARNT, 256, f"--max-steps 150 {ROWS}"),
     "dagger-0": [
         f"dagger --model {START} --data start-data/rows --environments {shlex.join(LEARNT)} --iterations {ROUNDS} "
         f"--episodes-per-iteration 48 --first-seed {first_seed(0)} {FAST} --tokens-per-pass 8192 --folder dagger-0"
     ],
 }
-"""PPO has as many minutes as GRPO: it has less to read in common."""
 BABYAI = Game(
     commands=BABYAI_COMMANDS,
     environments={task: f"BabyAIText-v0?task={task}" for task in TASKS},
     shown=[*((task, "success") for task in TASKS), *((f"{task}, drawn", "steps") for task in TASKS)],
     most_steps=64,
+)
+
+PPO_ROWS = Game(
+    commands={
+        "start": [BABYAI_COMMANDS["start"][0], f"{BABYAI_COMMANDS['start'][1]} --rank 8"],
+        **{
+            f"ppo-{seed}": [
+                f"ppo --model {START} --environments {shlex.join(LEARNT)} --iterations 10 "
+                f"--dev-every 2 --dev-episodes 24 {FAST} --seed {seed} --first-seed {first_seed(seed)} --folder ppo-{seed}"
+            ]
+            for seed in SEEDS
+        },
+    },
+    environments=BABYAI.environments,
+    shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],
+    most_steps=64,
+    network=None,
+    kept=ADAPTERS / "babyai-start",
 )
 
 SEARCH = Game(
@@ -241,7 +258,7 @@ COOKINGWORLD = Game(
     most_steps=50,
     network=MaskablePPO,
     arguments={"actions": "index"},
-    kept=STARTS / "cookingworld",
+    kept=STARTS / "cookingworld-start",
 )
 COOKING_SEARCH = (
     f"{EXCHANGED} --simulations 32 --uniform-share 0.05 --schedule constant --gradient-checkpointing "
@@ -278,7 +295,7 @@ SHIPPED = Game(
     first_level=200,
 )
 GAMES = {
-    **{"babyai": BABYAI, "cookingworld": COOKINGWORLD},
+    **{"babyai": BABYAI, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD},
     **{"search": SEARCH, "search-five": FIVE, "search-cookingworld": KITCHEN, "search-cookingworld-sft": SHIPPED},
 }
 
@@ -454,7 +471,9 @@ class Config:
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": True})
     """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
-    game: Literal["babyai", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"] = "babyai"
+    game: Literal["babyai", "ppo", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"] = (
+        "babyai"
+    )
     """What is learnt; search: BabyAI's tasks, by expert iteration."""
     folder: str = ""
     """Folder of the runs; empty: runs/reinforcement, with the game's name unless it is babyai."""

@@ -51,7 +51,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.options import OnPolicyConfig, Schedule
 from gym_text_policies.training.rollout_gap import first_pass_gap
-from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
+from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,7 +130,7 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
         policy = load_policy(player, env, **settings, **config.searching)
         return policy if share == 1 else PartlyAlone(policy, share)
 
-    return play(config, actor, progress, least_probability=LEAST_PROBABILITY, load=load, trim=config.trim)
+    return play(config, actor, progress, load=load, trim=config.trim)
 
 
 class PartlyAlone(PolicyWrapper):

@@ -39,13 +39,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gym_text.errors import UsageError, check_int
 from gym_text_policies.training import loop
 from gym_text_policies.training.model.saving import Progress, check_finite
 from gym_text_policies.training.options import RewardConfig
 from gym_text_policies.training.ppo import ActionBatch, clipped_objective, generalised_advantages
 from gym_text_policies.training.rollout_gap import first_pass_gap
-from gym_text_policies.training.trajectories import LEAST_PROBABILITY, Trajectory, play
+from gym_text_policies.training.trajectories import Trajectory, play_groups
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -61,36 +60,16 @@ class GRPOConfig(RewardConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
+    least_group: ClassVar[int] = 2
 
     folder: str = "runs/grpo"
-    episodes_per_iteration: int = 64
-    """Episodes of each iteration, a multiple of group_size; the environments take turns."""
-    group_size: int = 8
-    """Episodes of each level."""
     discount: float = 1.0
     decay: float = 1.0
-    epochs: int = 1
-    episodes_per_step: int = 16
-    """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
-    learning_rate: float = 5e-5
-    kl_weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("group_size", self.group_size, 2, 1_000_000)
-        for name in ("episodes_per_iteration", "episodes_per_step"):
-            if getattr(self, name) % self.group_size:
-                raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
 
 
 def run(config: GRPOConfig) -> Path:
     """Train, and return the folder of the adapter. For the errors see `gym_text_policies.training.loop.run`."""
     return loop.run(config, play_groups, learn)
-
-
-def play_groups(config: GRPOConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
-    """Play an iteration's levels, each several times; the episodes of a level stand side by side."""
-    return play(config, actor, progress, config.group_size, LEAST_PROBABILITY)
 
 
 def learn(
@@ -110,8 +89,7 @@ def learn(
     batch = make_batch(config, actor, trajectories, advantages)
     metrics |= first_pass_gap(config, actor, batch.conversations, batch.played, batch.actions)
     objective = functools.partial(clipped_objective, batch, CLIP_LOW, CLIP_HIGH)
-    levels_per_step = config.episodes_per_step // config.group_size
-    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
+    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, config.levels_per_step)
 
 
 def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0, decay: float = 1.0) -> list[np.ndarray]:

@@ -52,7 +52,7 @@ def run(
     config: C,
     play: Callable[[C, Any, Progress], list[Trajectory]],
     learn: Callable[[C, Any, Optimizer, Progress, list[Trajectory]], dict[str, float]],
-    critic_rate: float = 0.0,
+    critic: bool = False,
 ) -> Path:
     """Play and learn, from the last checkpoint on, until all iterations are done; return the folder of the adapter.
 
@@ -60,7 +60,7 @@ def run(
         config: Settings of the run.
         play: Plays the episodes of an iteration, and returns those to learn from.
         learn: Learns from these episodes, and returns metrics.
-        critic_rate: Learning rate of the critic; 0: there is none.
+        critic: Whether the model has a critic.
 
     Raises:
         UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
@@ -71,8 +71,7 @@ def run(
     config.check_prompting()
     with claim(config):
         torch.manual_seed(config.seed)
-        actor, optimizer = make_learner(config, critic_rate)
-        rates = [group["lr"] for group in optimizer.param_groups]
+        actor, optimizer = make_learner(config, critic)
         learner = config.learner(actor)
         record = prompt_record(learner)
         progress = load_checkpoint(Path(config.folder), actor, optimizer)
@@ -85,8 +84,8 @@ def run(
         with tracking(config) as log:
             for _ in tqdm(missing, **bar, desc="Iterations"):
                 left = 1 - progress.iteration / config.iterations if config.schedule == "linear" else 1.0
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * left
+                risen = min(1.0, (progress.iteration + 1) / config.warmup_iterations)
+                optimizer.param_groups[0]["lr"] = config.learning_rate * left * risen
                 start = time.perf_counter()
                 trajectories = play(config, actor, progress)
                 played = time.perf_counter()
@@ -127,18 +126,15 @@ def summary(config: OnPolicyConfig, curve: Sequence[Mapping[str, float]]) -> str
     return f"{told} The curve: gym-text report {config.folder}"
 
 
-def make_learner(config: OnPolicyConfig, critic_rate: float) -> tuple[Any, Optimizer]:
-    """Return the model that a run begins with, with a critic if that has a learning rate, and the optimiser of both."""
+def make_learner(config: OnPolicyConfig, critic: bool) -> tuple[Any, Optimizer]:
+    """Return the model that a run begins with, maybe with a critic, and the optimiser of the adapter."""
     import torch
 
     from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
 
     options = {name: getattr(config, name) for name in ("temperature", "dtype", "gradient_checkpointing")}
-    actor = (ActorCritic if critic_rate else Actor)(config.model, **options)
-    groups = [{"params": actor.parameters, "lr": config.learning_rate}]
-    if isinstance(actor, ActorCritic):
-        groups.append({"params": list(actor.value_head.parameters()), "lr": critic_rate})
-    return actor, torch.optim.AdamW(groups, weight_decay=0.0)
+    actor = (ActorCritic if critic else Actor)(config.model, **options)
+    return actor, torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
 
 
 def metrics_of_play(config: OnPolicyConfig, progress: Progress, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -178,28 +174,37 @@ class DecisionBatch:
         return [conversation for part in self.parts for conversation in part]
 
 
-def make_batch(
+def parts_of(
     config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory], is_learnt: Sequence[Sequence[bool]] = ()
-) -> DecisionBatch:
-    """Return the decisions of an iteration's episodes: those that are learnt, or all of them and the last observations.
+) -> list[list[Conversation]]:
+    """Return the conversations of each level, with the decisions that are learnt, or with all of them and the last observations.
 
     Episodes of one level stand side by side, as `play` returns them. They share much of their text, which the model reads once in
     a pass.
     """
-    import torch
-
-    from gym_text_policies.training.model.sequences import number_decisions, passes, stack_padded
+    from gym_text_policies.training.model.sequences import number_decisions
 
     is_learnt = is_learnt or [[True] * len(trajectory.prompts) for trajectory in trajectories]
     episodes = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, is_learnt, strict=True) if any(of_steps)]
-    parts = number_decisions(
+    return number_decisions(
         [conversation for episode, of_steps in level for conversation in episode.conversations(config, actor, of_steps)]
         for _, level in itertools.groupby(episodes, lambda pair: pair[0].level)
     )
+
+
+def make_batch(
+    config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory], is_learnt: Sequence[Sequence[bool]]
+) -> DecisionBatch:
+    """Return the decisions that are learnt of an iteration's episodes; see `parts_of`."""
+    import torch
+
+    from gym_text_policies.training.model.sequences import passes, stack_padded
+
+    parts = parts_of(config, actor, trajectories, is_learnt)
     learnt = [
         (candidates, action)
-        for episode, of_steps in episodes
-        for candidates, action, included in zip(episode.candidates, episode.actions, of_steps, strict=False)
+        for trajectory, of_steps in zip(trajectories, is_learnt, strict=True)
+        for candidates, action, included in zip(trajectory.candidates, trajectory.actions, of_steps, strict=True)
         if included
     ]
     reference = None
@@ -251,7 +256,7 @@ def update_policy(
     """Learn for all epochs in minibatches; return the last epoch's metrics, as means over its decisions.
 
     A minibatch has `parts_per_step` parts of the batch, by default ``config.episodes_per_step``. Its loss is the mean over its
-    decisions of policy_loss + kl_weight * kl.
+    decisions of policy_loss + kl_weight * kl - entropy_weight * entropy.
     """
     import torch
 
@@ -269,7 +274,9 @@ def update_policy(
             minibatch = [conversation for part in order[start : start + parts_per_step] for conversation in batch.parts[part]]
             for group in passes(minibatch, config.tokens_per_pass):
                 of_pass = pass_sums(actor, batch, group, objective)
-                loss = of_pass["policy_loss"] + config.kl_weight * of_pass.get("kl", 0.0)
+                loss = (
+                    of_pass["policy_loss"] + config.kl_weight * of_pass.get("kl", 0.0) - config.entropy_weight * of_pass["entropy"]
+                )
                 check_finite(progress.title, loss=loss, **of_pass)
                 (loss / len(decisions_of(minibatch))).backward()  # type: ignore[no-untyped-call]
                 bar.update(len(decisions_of(group)))

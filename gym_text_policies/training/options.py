@@ -86,7 +86,8 @@ class TrainingOptions:
 class OnPolicyConfig(TrainingOptions):
     """Settings of all training on episodes that the model plays itself."""
 
-    temperature, kl_weight, schedule = 1.0, 0.0, "constant"  # some algorithms have settings for them
+    temperature, kl_weight, entropy_weight = 1.0, 0.0, 0.0  # some algorithms have settings for them
+    schedule, warmup_iterations = "constant", 1
 
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""
@@ -143,10 +144,21 @@ class OnPolicyConfig(TrainingOptions):
 class RewardConfig(OnPolicyConfig):
     """Settings of algorithms that learn from rewards: PPO and GRPO."""
 
+    least_group: ClassVar[int] = 1
+    """Least number of episodes of a level that the algorithm can learn from."""
+
+    episodes_per_iteration: int = 64
+    """Episodes of each iteration, a multiple of group_size; the environments take turns."""
+    episodes_per_step: int = 16
+    """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
+    group_size: int = 8
+    """Episodes of each level."""
+    epochs: int = 1
+    learning_rate: float = 5e-5
     temperature: float = 1.0
     """Temperature of the actions that the model draws, from 0.01 to 100. Play and learning divide the scores of the actions by it.
     Above 1 the model explores more."""
-    kl_weight: float = 0.05
+    kl_weight: float = 0.0
     """Weight, in the loss, of the policy's KL divergence from the model that training began with. At 0 it is not computed."""
     discount: float
     """Discount factor (gamma). Below 1 soon rewards count more than late ones."""
@@ -156,5 +168,14 @@ class RewardConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_ranges(temperature=(0.01, 100), discount=(0, 1), decay=(0, 1))
+        check_int("group_size", self.group_size, self.least_group, 1_000_000)
+        for name in ("episodes_per_iteration", "episodes_per_step"):
+            if getattr(self, name) % self.group_size:
+                raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
         if not self.kl_weight >= 0:
             raise UsageError(f"kl_weight: expected a number of at least 0; got {self.kl_weight!r}.")
+
+    @property
+    def levels_per_step(self) -> int:
+        """Levels in one step of the optimiser."""
+        return self.episodes_per_step // self.group_size

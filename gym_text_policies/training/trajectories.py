@@ -20,7 +20,7 @@ from gym_text_policies.policy import Policy, tempered, text_spec
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.model.saving import Progress, check_finite
-from gym_text_policies.training.options import OnPolicyConfig
+from gym_text_policies.training.options import OnPolicyConfig, RewardConfig
 
 if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 EPISODES_AT_ONCE = 16
 """Episodes that run at once, and ask the model together. An episode does not depend on the others."""
 LEAST_PROBABILITY = 0.001
-"""GRPO and expert iteration do not learn about candidates with a smaller probability in play. With CookingWorld's forty candidates
+"""A model does not learn about candidates with a smaller probability in play. With CookingWorld's forty candidates
 that nearly halves the work; what is left out has 0.002 of the probability."""
 _ALWAYS_KEPT = 4
 """This many of the most probable candidates of a decision are learnt, however improbable they are."""
@@ -103,7 +103,7 @@ def play(
     actor: Actor,
     progress: Progress,
     group_size: int = 1,
-    least_probability: float = 0.0,
+    least_probability: float = LEAST_PROBABILITY,
     load: Callable[..., Policy] = load_policy,
     trim: bool = False,
 ) -> list[Trajectory]:
@@ -159,6 +159,11 @@ def play(
     bar.close()
     log_failures(progress.title, played)
     return trajectories
+
+
+def play_groups(config: RewardConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
+    """Play an iteration's levels, each several times; the episodes of a level stand side by side."""
+    return play(config, actor, progress, config.group_size)
 
 
 def candidates_of(decision: Decision, temperature: float, least_probability: float) -> dict[str, float]:

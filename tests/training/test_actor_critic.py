@@ -8,7 +8,7 @@ from training_data import GOTO, plain_log_probs, with_random_adapter
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
-from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
+from gym_text_policies.training.model.actor_critic import Actor, ActorCritic, Critic
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig
 from gym_text_policies.training.trajectories import play
@@ -21,7 +21,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def played(tiny_model):
     """Return an actor whose adapter changes what it says, an episode of its own, its candidates, their plain log-probabilities."""
-    config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes_per_iteration=1, temperature=2.0)
+    options = {"episodes_per_iteration": 1, "group_size": 1, "temperature": 2.0}
+    config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), **options)
     actor = ActorCritic(tiny_model, temperature=2.0)
     with_random_adapter(actor.model)
     (trajectory,) = play(config, actor, Progress())
@@ -89,3 +90,15 @@ def test_the_reference_is_the_model_without_the_new_adapter(played, tiny_model):
         untrained = Actor(tiny_model, temperature=2.0).evaluate(conversations).log_probs
     torch.testing.assert_close(reference, untrained)
     assert (reference - plain).abs().max() > 1e-3
+
+
+def test_a_critic_fits_the_returns_by_least_squares_and_stays_as_it_was_where_the_states_tell_nothing():
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(20_000, 8, generator=generator)  # many more than RIDGE
+    states[:, 7] = 3.0  # in all states
+    returns = states[:, 0] - 2 * states[:, 1] + 5
+    before = Critic(torch.arange(8.0).double(), torch.tensor(1.0).double())
+    fitted = before.fitted(states, returns)
+    assert float((fitted.values(states) - returns).abs().max()) < 0.05 * float((before.values(states) - returns).abs().max())
+    assert fitted.weight[7] == pytest.approx(7.0) and float(fitted.values(states).mean()) == pytest.approx(float(returns.mean()))
+    assert all(torch.equal(one, two) for one, two in zip(before.fitted(states[:0], returns[:0]), before, strict=True))

@@ -10,7 +10,7 @@ from gym_text import UsageError
 from gym_text.errors import RunError
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.policies.config import TRAINED, settings_of
-from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
+from gym_text_policies.training.model.actor_critic import Actor, ActorCritic, Critic
 from gym_text_policies.training.model.saving import Progress, check_finite, load_checkpoint, save_checkpoint, write_tensors
 
 RECORD = prompt_record(TRAINED)
@@ -29,17 +29,18 @@ def stepped(actor, parameters, steps=1):
 @pytest.mark.parametrize("kind", [Actor, ActorCritic])
 def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint_is_kept(tiny_model, tmp_path, kind):
     actor = kind(tiny_model)
-    heads = list(actor.value_head.parameters()) if kind is ActorCritic else []
-    optimizer = stepped(actor, [*actor.parameters, *heads], 2)
+    if kind is ActorCritic:
+        actor.critic = Critic(torch.rand_like(actor.critic.weight), torch.tensor(0.5).double())
+    optimizer = stepped(actor, actor.parameters, 2)
     for iteration in (1, 2):
         save_checkpoint(tmp_path, actor, optimizer, Progress(iteration, 0.5, 7, 0.1, [{"loss": 0.1}]), RECORD)
     (tmp_path / "checkpoint-3.partial").mkdir()  # left by a process that was killed while it wrote
     assert sorted(path.name for path in tmp_path.glob("checkpoint-?")) == ["checkpoint-2"]
     other = kind(tiny_model)
-    others = [*other.parameters, *(other.value_head.parameters() if kind is ActorCritic else [])]
-    again = torch.optim.AdamW(others, lr=1e-2)
+    again = torch.optim.AdamW(other.parameters, lr=1e-2)
     assert load_checkpoint(tmp_path, other, again) == Progress(2, 0.5, 7, 0.1, [{"loss": 0.1}])
-    assert all(torch.equal(a, b) for a, b in zip([*actor.parameters, *heads], others, strict=True))
+    critics = [one.critic if kind is ActorCritic else () for one in (actor, other)]
+    assert all(torch.equal(a, b) for a, b in zip([*actor.parameters, *critics[0]], [*other.parameters, *critics[1]], strict=True))
     for number, moments in optimizer.state_dict()["state"].items():
         assert all(torch.equal(value, again.state_dict()["state"][number][name]) for name, value in moments.items())
     weights = tmp_path / "checkpoint-2/optimizer.safetensors"

@@ -62,7 +62,7 @@ def test_the_gradients_are_of_the_objective_and_of_the_weighted_kl(tiny_model, t
     actor = Actor(tiny_model)
     trajectories = play(config, actor, Progress())
     with_random_adapter(actor.model)
-    batch = loop.make_batch(config, actor, trajectories)
+    batch = loop.make_batch(config, actor, trajectories, [[True] * len(one.actions) for one in trajectories])
 
     def objective(rows, log_probs):
         return {"policy_loss": -log_probs[:, 1].sum()}

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread", "corridor"),
 ]
 ALGORITHMS = {
-    ppo: ppo.PPOConfig(value_iterations=1),
+    ppo: ppo.PPOConfig(group_size=1),
     grpo: grpo.GRPOConfig(group_size=8, episodes_per_step=8, temperature=3.0),
     expert_iteration: expert_iteration.ExpertIterationConfig(),
 }

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def settings(tiny_model, folder, **options):
-    played = {"environments": (f"{GOTO}&max_episode_steps=5",), "episodes_per_iteration": 8, "dev_every": 0, "value_iterations": 0}
+    played = {"environments": (f"{GOTO}&max_episode_steps=5",), "episodes_per_iteration": 8, "group_size": 1, "dev_every": 0}
     return PPOConfig(**{"folder": str(folder), "model": tiny_model, **played, **options})
 
 
@@ -70,7 +70,7 @@ def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes_per_iteration=2)
     decisions = [step.decision for one in play(config, ActorCritic(tiny_model), Progress()) for step in one.episode.steps]
     assert all(decision.probabilities[decision.action] == max(decision.probabilities.values()) for decision in decisions)
-    run(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1, value_iterations=2))
+    run(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1))
     assert json.loads((tmp_path / "warm/metrics.jsonl").read_text())["rollout_gap"] < 1e-3
     with pytest.raises(UsageError, match=r"temperature: expected a number from 0\.01 to 100; got 200"):
         dataclasses.replace(config, temperature=200)

@@ -23,6 +23,9 @@ from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.sequences import Conversation
 
 _REFERENCE = "reference"
+RIDGE = 500
+"""How strongly a critic is held at what it was: as by so many decisions that each tell one direction of the hidden states, with the
+mean variance of all."""
 
 
 class Evaluation(NamedTuple):
@@ -133,15 +136,34 @@ class Actor:
         return Evaluation(log_softmax, hidden[: len(prompt_ends)], hidden[len(prompt_ends) :])
 
 
-class ActorCritic(Actor):
-    """An actor with a linear head for values, on the CPU. Before training all values are 0. The arguments are those of `Actor`."""
+class Critic(NamedTuple):
+    """A linear function of hidden states: the values of observations. All in float64 on the CPU."""
 
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model, **options)
-        self.value_head = torch.nn.Linear(self.model.config.hidden_size, 1)
-        torch.nn.init.zeros_(self.value_head.weight)
-        torch.nn.init.zeros_(self.value_head.bias)
+    weight: torch.Tensor
+    """Shape (width,)."""
+    bias: torch.Tensor
+    """Shape ()."""
 
     def values(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return values, of shape (decisions,), of the hidden states of an `Evaluation`, of shape (decisions, width)."""
-        return self.value_head(hidden)[:, 0]  # type: ignore[no-any-return]
+        return hidden.double() @ self.weight + self.bias
+
+    def fitted(self, hidden: torch.Tensor, returns: torch.Tensor) -> Critic:
+        """Return a critic that is fitted to returns, of shape (decisions,), by least squares; it stays near this one (`RIDGE`)."""
+        if not len(hidden):
+            return self
+        states, errors = hidden.double(), returns.double() - self.values(hidden)
+        mean, error = states.mean(0), errors.mean()
+        states = states - mean
+        products = states.T @ states  # (width, width)
+        products.diagonal().add_(RIDGE * products.diagonal().mean() / len(states) + 1e-9)
+        change = torch.linalg.solve(products, states.T @ (errors - error))
+        return Critic(self.weight + change, self.bias + error - mean @ change)
+
+
+class ActorCritic(Actor):
+    """An actor with a critic. Before training all values are 0. The arguments are those of `Actor`."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.critic = Critic(torch.zeros(self.model.config.hidden_size, dtype=torch.float64), torch.zeros((), dtype=torch.float64))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gym_text_policies.training.model.actor_critic import Actor
 
-_VALUE_HEAD, _MOMENTS, _STATE = "value_head.safetensors", "optimizer.safetensors", "state.json"
+_CRITIC, _MOMENTS, _STATE = "critic.safetensors", "optimizer.safetensors", "state.json"
 
 
 @dataclass
@@ -145,8 +145,8 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progres
     try:
         progress = Progress(**json.loads((path / _STATE).read_text("utf-8")))
         load_weights(actor.model, path)
-        if hasattr(actor, "value_head"):
-            actor.value_head.load_state_dict(load_file(path / _VALUE_HEAD))
+        if hasattr(actor, "critic"):
+            actor.critic = type(actor.critic)(**load_file(path / _CRITIC))
         moments = load_file(path / _MOMENTS)
     except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
         raise UsageError(f"{path}: expected a whole checkpoint; got {error}. Remove it to begin anew.") from error
@@ -159,7 +159,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: Optimizer) -> Progres
 
 
 def save_weights(actor: Actor, folder: Path, record: Mapping[str, Any]) -> None:
-    """Save the adapter in full precision and its record, and the value head if the actor has one."""
+    """Save the adapter in full precision and its record, and the critic if the actor has one."""
     write_adapter(actor.model, folder, record)
-    if hasattr(actor, "value_head"):
-        write_tensors(actor.value_head.state_dict(), folder / _VALUE_HEAD)
+    if hasattr(actor, "critic"):
+        write_tensors(actor.critic._asdict(), folder / _CRITIC)
