@@ -393,7 +393,8 @@ def cost(folder: Path, name: str) -> dict[str, float]:
     episodes = sum(len(path.read_text("utf-8").splitlines()) for path in found)
     if not found:  # a start that was kept
         commands = [shlex.split(command) for command, _ in json.loads((folder / f"{name}.json").read_text("utf-8"))]
-        episodes = sum(int(words[words.index("--episodes") + 1]) for words in commands if words[0] == "collect")
+        collected = [words for words in commands if words[0] == "collect"]
+        episodes = sum(int(words[words.index("--episodes") + 1]) * sum("Text-v0" in word for word in words) for words in collected)
     return {"episodes": episodes, "minutes": minutes}
 
 

@@ -63,7 +63,7 @@ def test_the_table_of_worlds_is_the_committed_result():
 
 
 def test_the_figures_of_reinforcement_learning_are_the_committed_result():
-    results = {name: ROOT / f"benchmarks/results/reinforcement{name}" for name in ("", "_search", "_cookingworld")}
+    results = {name: ROOT / f"benchmarks/results/reinforcement{name}" for name in ("", "_ppo", "_search", "_cookingworld")}
     for path in results.values():
         assert path.with_suffix(".md").read_text().strip() in (ROOT / "docs/reinforcement.md").read_text()
     records = {name: json.loads(path.with_suffix(".json").read_text()) for name, path in results.items()}
