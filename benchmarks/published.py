@@ -1,7 +1,8 @@
 """Our policies in benchmarks as others publish them: on the same levels, with the same steps, counted in the same way.
 
 ``python benchmarks/published.py four`` plays four games of TextWorldExpress as in "Behavior Cloned Transformers are Neurosymbolic
-Reasoners" (EACL 2023, https://arxiv.org/abs/2210.07382), and writes ``results/published_four.md`` and ``.json``.
+Reasoners" (EACL 2023, https://arxiv.org/abs/2210.07382), and writes ``results/published_four.md`` and ``.json``. A call plays the
+games that ``--games`` names, and keeps the stored figures of the others.
 
 ``python benchmarks/published.py scienceworld`` plays ScienceWorld's 30 tasks, and writes ``results/published_scienceworld.md`` and
 ``.json``. A call plays the policies that ``--models`` names, and keeps the stored figures of the others. Chance and the expert take
@@ -25,17 +26,18 @@ from gym_text_policies.records import Episode
 from gym_text_policies.report.statistics import mean, return_interval
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.run.play import EpisodeOptions
+from gym_text_policies.training.model.lora import environment_record
 
 FOUR_GAMES = {
     "Arithmetic": "ArithmeticText-v0",
-    "Sorting": "SortingText-v0",
-    "Commonsense, one room, one thing": "CommonsenseText-v0?num_locations=1&num_items_to_put_away=1",
     "MapReader": "MapReaderText-v0",
+    "Sorting": "SortingText-v0",
+    "Commonsense": "CommonsenseText-v0?num_locations=1&num_items_to_put_away=1",
 }
-"""The paper's levels of Commonsense are those of its code's ``twc-easy``; the other games have the engine's parameters."""
+"""The paper's levels of Commonsense have one room and one thing; the other games have the engine's parameters."""
 FOUR_PUBLISHED = {
-    "T5-base (220M), a model for each game": (0.50, 0.73, 0.895, 0.71),
-    "the same with symbolic modules": (1.00, 0.98, 0.97, 1.00),
+    "T5-base (220M), a model for each game": (0.50, 0.71, 0.73, 0.895),
+    "the same with symbolic modules": (1.00, 1.00, 0.98, 0.97),
 }
 """Mean scores of the paper's table; a lost game counts 0."""
 
@@ -47,10 +49,12 @@ class Config:
     part: str = field(default="four", metadata={"positional": True})
     """Whose benchmark: four (games of TextWorldExpress), scienceworld, or tales."""
     models: tuple[str, ...] | None = None
-    """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter, beside random and gold; in
-    tales random, gold and two adapters."""
+    """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter of all worlds, and always
+    random and gold; in tales random, gold and two adapters."""
+    games: tuple[str, ...] = tuple(FOUR_GAMES)
+    """Which of the four games."""
     levels: int = 100
-    """Levels of each of the four games, the first of the fold test."""
+    """Levels of each of them, the first of the fold test."""
     ahead_levels: int = 100
     """Levels that the adapter plays once more, looking ahead by 16 simulations; 0: none."""
     variations: int = 5
@@ -68,23 +72,25 @@ class Config:
 
     def __post_init__(self) -> None:
         check_choice("part", self.part, tuple(PARTS))
+        for game in self.games:
+            check_choice("games", game, tuple(FOUR_GAMES))
 
 
 def four(config: Config) -> None:
     """Play the four games, and write the results."""
     rows: dict[str, dict[str, Any]] = {}
-    for model in config.models or ("benchmarks/adapters/textworld-four",):
+    for model in config.models or ("adapters/all-worlds-sft",):
         row = {"model": model, "dtype": config.dtype}
         rows[model] = row | {"probabilities": False, "episodes": config.levels}
         rows[f"{model} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
     played: dict[str, Any] = {"num_envs": config.num_envs, "workers": config.workers, "episodes": config.levels}
-    played |= {"folder": f"{config.folder}/four", "environments": tuple(FOUR_GAMES.values())}
-    text, record, store = play_plan(rows, baselines=("random", "gold"), **played)
-    record["command"] = command()
-    record["config"] = {key: value for key, value in record["config"].items() if key not in ("plan", "folder")}
-    record["published"] = FOUR_PUBLISHED
-    record["scores"] = {name: scores(levels) for name, levels in levels_of_rows(store, record["rows"]).items()}
-    write("published_four", "\n".join([*four_lines(record["scores"]), "", text, "", f"Made by `{record['command']}`."]), record)
+    played |= {"folder": f"{config.folder}/four", "environments": tuple(FOUR_GAMES[game] for game in config.games)}
+    _, record, store = play_plan(rows, baselines=("random", "gold"), **played)
+    known = earlier("published_four").get("scores", {})
+    for name, levels in levels_of_rows(store, record["rows"]).items():
+        known[name] = known.get(name, {}) | {game: row for game, row in scores(levels).items() if row["levels"]}
+    found = {"published": FOUR_PUBLISHED, "scores": known, "dtype": config.dtype, "ran_on": environment_record()}
+    write("published_four", "\n".join(four_lines(known)), found | {"command": command()})
 
 
 def scores(levels: Levels) -> dict[str, dict[str, Any]]:
@@ -108,16 +114,19 @@ def four_lines(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterabl
     """Yield the tables: the scores beside those that are published, and how the games ended."""
     lines = [(f"{name}, published", *(f"{score:.3g}" for score in published)) for name, published in FOUR_PUBLISHED.items()]
     for name, games in scores.items():
-        cells = (number(games[game]["score"], ".3f") + interval(games[game]["interval"], ".2f") for game in FOUR_GAMES)
+        cells = (_score(games.get(game)) for game in FOUR_GAMES)
         lines.append((name, *cells))
     yield table(("mean score; a lost game counts 0", *FOUR_GAMES), lines)
     yield ""
     ends = "{won}, {lost}, {truncated} of {levels}; {return:.2f}; {steps:.1f}"
     lines = [
-        (name, *(ends.format(**games[game]) if games[game]["levels"] else "-" for game in FOUR_GAMES))
-        for name, games in scores.items()
+        (name, *(ends.format(**games[game]) if game in games else "-" for game in FOUR_GAMES)) for name, games in scores.items()
     ]
     yield table(("won, lost, truncated; return, where a lost game counts -1; steps", *FOUR_GAMES), lines)
+
+
+def _score(row: Mapping[str, Any] | None) -> str:
+    return "-" if row is None else number(row["score"], ".3f") + interval(row["interval"], ".2f")
 
 
 def scienceworld(config: Config) -> None:

@@ -72,10 +72,12 @@ def test_a_published_score_counts_a_lost_game_as_nothing(harness):
     lost = episode(1, (0.5, -1.5), terminated=True, failure=True)
     short = episode(2, (0.5, 0.0), truncated=True)
     levels = {("ArithmeticText-v0", f"level {one.level}"): one for one in (won, lost, short)}
-    found = published.scores(levels)["Arithmetic"]
+    scores = published.scores(levels)
+    found = scores["Arithmetic"]
     assert (found["score"], found["return"]) == (0.5, pytest.approx(0.5 / 3))
+    assert scores["Sorting"]["levels"] == 0
     assert (found["won"], found["lost"], found["truncated"], found["levels"]) == (1, 1, 1, 3)
-    assert "| us | 0.500" in "\n".join(published.four_lines({"us": published.scores(levels)}))
+    assert "| us | 0.500" in "\n".join(published.four_lines({"us": {"Arithmetic": found}}))
 
 
 SIMON = {"gameLength": 50, "numDistractors": 4, "memorization": 1}
