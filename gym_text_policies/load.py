@@ -65,9 +65,16 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     return _made(_complete(config, env), env, backend)
 
 
-def load_when_asked(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
-    """Return a policy as `load_policy` does, but load its model when it is first asked, as runs of many models need it."""
-    return _made(_complete(config, env), env, None, when_asked=True)
+def load_to_measure(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None = None) -> Policy:
+    """Return a policy of which nobody reads more than what it plays, as a run or a dev fold needs it.
+
+    It is as that of `load_policy`, but its model is loaded when it is first asked. And where it plays the most probable action in
+    mode ``choose``, the probabilities of the others are left out, unless ``config.probabilities`` is True. `backend` replaces the
+    config's model, and the model's own settings.
+    """
+    if backend is not None:
+        config = dataclasses.replace(config, model="backend", options={})
+    return _made(_complete(config, env), env, backend, to_measure=True)
 
 
 def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
@@ -83,13 +90,14 @@ def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
     return complete
 
 
-def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, *, when_asked: bool = False) -> Policy:
+def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, *, to_measure: bool = False) -> Policy:
     settings = config.settings
-    if config.lookahead:  # its player draws nothing
-        player = dataclasses.replace(config, lookahead=None, temperature=0.0, noise=None, expert_share=None, action_rate=None)
-        policy: Policy = LookAhead(_made(player, env, backend, when_asked=when_asked), SearchSettings.of(settings))
+    if config.lookahead:  # its player draws nothing, and says all probabilities, unless that is refused
+        nothing: dict[str, Any] = dict.fromkeys(("lookahead", "noise", "expert_share", "action_rate"))
+        player = dataclasses.replace(config, temperature=0.0, probabilities=config.probabilities is not False, **nothing)
+        policy: Policy = LookAhead(_made(player, env, backend, to_measure=to_measure), SearchSettings.of(settings))
     elif config.asks_model:
-        policy = _language_model(config, env, backend, when_asked)
+        policy = _language_model(config, env, backend, to_measure)
     else:
         policy = _without_model(config, env)
     if settings["expert_share"]:
@@ -128,11 +136,11 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
     return load_own(config.model, env, seed)
 
 
-def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, when_asked: bool) -> Policy:
-    backend = load_backend(backend or config.model, others=FIELDS, when_asked=when_asked, **config.options)
+def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, to_measure: bool) -> Policy:
+    backend = load_backend(backend or config.model, others=FIELDS, when_asked=to_measure, **config.options)
     settings = config.settings
-    if not Prompt(settings["strategy"]).uses_examples:
-        return LLMPolicy(backend, text_spec(env), config)
-    nearest, shots = settings["strategy"] == "retrieval", settings["shots"]
-    demonstrations = gold_examples(env, _TO_SEARCH if nearest else shots)
-    return LLMPolicy(backend, text_spec(env), config, examples=(Retrieval if nearest else FewShot)(shots, demonstrations))
+    examples = None
+    if Prompt(settings["strategy"]).uses_examples:
+        nearest, shots = settings["strategy"] == "retrieval", settings["shots"]
+        examples = (Retrieval if nearest else FewShot)(shots, gold_examples(env, _TO_SEARCH if nearest else shots))
+    return LLMPolicy(backend, text_spec(env), config, examples=examples, to_measure=to_measure)

@@ -89,7 +89,8 @@ class Decision:
     probabilities: Mapping[str, float] | None = None
     """Probability of each valid action, or None if unknown."""
     probability_kind: str | None = None
-    """What the probabilities mean; see `Answer.probability_kind`."""
+    """What the probabilities mean, see `Answer.probability_kind`; ``not computed`` where the most probable action alone was looked
+    for."""
     visits: Mapping[str, int] | None = None
     """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior. A copy of the
     game (`worlds`) in which it has found a plan counts all its simulations for the plan's first action."""

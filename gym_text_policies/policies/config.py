@@ -96,8 +96,9 @@ class PolicyConfig(PromptOptions):
     pictures: bool | None = None
     """Whether a language model behind openai: or ollama: also sees the environment's picture of each step."""
     probabilities: bool | None = None
-    """Whether each decision in choose says how probable the actions are (the default). If not, a model in this process looks
-    for the most probable action alone where there are many: the same one, in less time. For temperature 0."""
+    """Whether each decision in choose says how probable the actions are. If not, a model in this process looks for the most
+    probable action alone where there are many: the same one, in less time. By default runs and dev folds leave the probabilities
+    out where they play that action and do not look ahead; all else has them."""
     shots: int | None = None
     """Number of examples that few_shot and retrieval show."""
     action_rate: int | None = None

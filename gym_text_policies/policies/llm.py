@@ -45,6 +45,8 @@ class LLMPolicy(Policy):
             thinks in words, in a call of its own. In mode ``tool`` the prompts are those that TRL makes of `bridges.trl`: earlier
             actions are calls, and what followed them are the tool's answers.
         examples: The examples of a strategy that shows some.
+        to_measure: Whether nobody reads more than what it plays. Then the probabilities of a decision in ``choose`` at temperature
+            0 are left out, unless the setting `probabilities` is True.
         settings: Fields of `PolicyConfig` that replace those of `config`.
 
     Raises:
@@ -58,6 +60,7 @@ class LLMPolicy(Policy):
         config: PolicyConfig | None = None,
         *,
         examples: FewShot | None = None,
+        to_measure: bool = False,
         **settings: Any,
     ) -> None:
         check_options("LLMPolicy", settings, FIELDS)
@@ -95,6 +98,8 @@ class LLMPolicy(Policy):
                 "probabilities=False: expected mode='choose' and temperature=0, which play the most probable action; got "
                 f"mode={self._mode!r}, temperature={self._temperature}."
             )
+        greedy = self._mode == "choose" and self._temperature == 0
+        self._best_alone = given.get("probabilities", not (to_measure and greedy)) is False
         self._of_request = {name: given[name] for name in _OF_REQUEST if name in given}
         self._history_thoughts: str = given.get("history_thoughts", "none")
         self._is_told_to_think = given.get("think") not in (None, False)
@@ -211,7 +216,7 @@ class LLMPolicy(Policy):
         return Request(
             tuple(messages),
             choices=names if choose else None,
-            probabilities=self._probabilities,
+            probabilities=not self._best_alone,
             schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,
             tool=tool_function(self.spec) if self._mode == "tool" else None,
             max_tokens=self._max_tokens or self._least_tokens + max(0, longest + 1 - _SHORT),  # room for any valid name

@@ -90,13 +90,19 @@ class Question:
             invalid=self.invalid,
             retries=0 if chosen else len(texts) - 1,
             probabilities=self.probabilities if chosen else None,
-            probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
+            probability_kind=self._kind if chosen and self.answers else None,
             turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
             reference=self.answers[-1].reference if self.answers else None,
             tokens=self._tokens(chosen),
             picture=self.picture.digest if self.picture and self.answers else None,
             **spent(self.answers),
         )
+
+    @property
+    def _kind(self) -> str | None:
+        """What the probabilities are of, or that they were left out."""
+        last = self.answers[-1]
+        return last.probability_kind if last.choice is None else "not computed"
 
     def _tokens(self, chosen: bool) -> Tokens | None:
         """Return the tokens of the last answer; None if they were not asked for."""

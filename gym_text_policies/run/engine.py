@@ -16,7 +16,7 @@ from gym_text_policies.backends.base import THINKING
 from gym_text_policies.backends.providers.budget import RunSpending, counted_together
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
-from gym_text_policies.load import load_when_asked
+from gym_text_policies.load import load_to_measure
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, environment_config
 from gym_text_policies.records import Episode
@@ -118,7 +118,7 @@ class LocalEngine(Engine):
             make_env = environment_maker(row.environment, **row.policy.rendering | dict(row.arguments))
             with contextlib.closing(make_env()) as env:
                 with counted_together(self._spending):  # all policies of a run share its limits on spending
-                    policy = load_when_asked(row.policy, env)
+                    policy = load_to_measure(row.policy, env)
                 self._players[name] = make_env, policy, (environment_config(policy.wrap(env)), policy.config)
         return self._players[name]
 

@@ -110,6 +110,8 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
 def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     """Run one experiment; return its row of the table."""
     options, player, environment = config.experiment, config.player, config.environment
+    if player.asks_model and player.probabilities is None:
+        player = dataclasses.replace(player, probabilities=True)  # for the answers and the GIFs
     if environment.kwargs.get("render_mode") == "human":  # one window: one episode at a time, in this process
         options = dataclasses.replace(options, engine="local", workers=0, num_envs=1, max_concurrency=1)
     seeds = range(options.first_seed, options.first_seed + options.episodes)

@@ -13,7 +13,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.data.trimming import check_trims, trimmed
 from gym_text_policies.environments import environment_maker, environment_name, fold_arguments
-from gym_text_policies.load import load_policy
+from gym_text_policies.load import load_policy, load_to_measure
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.mixed import SeparateDraws
 from gym_text_policies.policy import Policy, tempered, text_spec
@@ -196,7 +196,7 @@ def dev_success(player: Backend, environments: Sequence[str], episodes: int, pol
     for environment in environments:
         make_env = environment_maker(environment, **fold_arguments(environment, "dev"))
         env = make_env()
-        learner = load_policy(player, env, **policy.given)
+        learner = load_to_measure(policy, env, player)
         played += rollout(make_env, learner, range(episodes), num_envs=EPISODES_AT_ONCE)
         env.close()
     log_failures("dev fold", played)

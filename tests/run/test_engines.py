@@ -9,10 +9,11 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore
-from gym_text_policies.backends.local import loading
+from gym_text_policies.backends.local import loading, transformers
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.load import load_policy, load_when_asked
+from gym_text_policies.load import load_policy, load_to_measure
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.rollouts import rollout
 from gym_text_policies.run.engine import LocalEngine, share_of
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import PlayOptions, Run
@@ -63,12 +64,37 @@ def test_a_run_of_many_models_holds_two_at_most_and_reads_none_if_all_is_found(t
     assert told == set(models)
 
 
+def test_greedy_rows_of_a_run_leave_out_the_probabilities_and_play_the_same_episode(tmp_path, tiny_model, loads, monkeypatch):
+    monkeypatch.setattr(transformers, "_FEW_TOKENS", 0)
+    env = environment_maker(f"{GOTO}&max_episode_steps=3")
+    stored = {}
+    for name, settings in {
+        "default": {},
+        "all": {"probabilities": True},
+        "drawn": {"temperature": 1.0},
+        "ahead": {"lookahead": "puct"},
+    }.items():
+        policy = PolicyConfig.of(tiny_model, mode="choose", device="cpu", **settings)
+        with LocalEngine() as engine, EpisodeStore(tmp_path / name, {}) as store:
+            Run([PlanRow("it", f"{GOTO}&max_episode_steps=3", policy, [1])], store, engine, PlayOptions()).play()
+            (stored[name],) = store.episodes()
+    decisions = {name: [step.decision for step in episode.steps] for name, episode in stored.items()}
+    for name, played in decisions.items():
+        assert {one.probability_kind for one in played} == {"not computed" if name == "default" else "likelihood"}
+        assert all((one.probabilities is None) == (name == "default") for one in played)
+    default, every = stored["default"], stored["all"]
+    assert [one.action for one in decisions["default"]] == [one.action for one in decisions["all"]]
+    (usual,) = rollout(env, load_policy(tiny_model, env(), mode="choose", device="cpu"), [1])
+    assert default.policy == every.policy == usual.policy and default.seed == usual.seed
+    assert [step.decision.action for step in usual.steps] == [one.action for one in decisions["default"]]
+
+
 def test_a_model_that_is_read_when_it_is_asked_is_known_by_the_same_fields(tiny_model, loads):
     env = environment_maker(GOTO)()
     for options in ({"device": "cpu"}, {"device": "cpu", "dtype": "bfloat16"}):
         config = PolicyConfig.of(tiny_model, mode="choose", **options)
-        assert load_when_asked(config, env).config == load_policy(config, env).config
-    (tmp := load_when_asked(config, env)).check()
+        assert load_to_measure(config, env).config == load_policy(config, env).config
+    (tmp := load_to_measure(config, env)).check()
     obs, _ = env.reset(seed=0)
     assert tmp(obs) in env.action_space and len(loads) == 2
 

@@ -86,11 +86,13 @@ def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monke
 
     monkeypatch.setattr(module, "rollout", noted)
     names = (f"{GOTO}&max_episode_steps=3", "BabyAIText-v0?task=open&max_episode_steps=2")
-    success = dev_success(ScriptedBackend(["go forward"]), names, 2, TRAINED)
+    asked = []
+    success = dev_success(ScriptedBackend(lambda request: asked.append(request) or "go forward"), names, 2, TRAINED)
     assert success == {"dev_success": sum(episode.outcome == "won" for episode in played) / 4}
     assert [episode.seed for episode in played] == [0, 1, 0, 1]
     assert {episode.environment["kwargs"]["fold"] for episode in played} == {"dev"}
     assert all(episode.policy["mode"] == "choose" and episode.policy["history"] == "all" for episode in played)
+    assert asked and not any(request.probabilities for request in asked), "nobody reads them"
     assert {episode.length for episode in played} <= {1, 2, 3} and PolicyConfig() != TRAINED
 
 

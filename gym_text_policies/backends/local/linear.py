@@ -1,9 +1,13 @@
-"""Linear layers for inference on a CPU, with weights in the memory layout that oneDNN reads."""
+"""Linear layers for inference on a CPU, with weights in the memory layout that oneDNN reads, and once in memory.
+
+Models that have equal weights share them: an adapter takes no more than the layers that it changes.
+"""
 
 from __future__ import annotations
 
 import functools
 import platform
+import weakref
 from typing import Any
 
 import torch
@@ -37,11 +41,48 @@ def optimise_for_cpu(model: Any) -> Any:
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     with torch.inference_mode():
-        for module in list(model.modules()):
+        for path, module in list(model.named_modules()):
             for name, layer in list(module.named_children()):
                 if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype in fast_types():
-                    setattr(module, name, FusedLinear(layer, torch.float32 if layer is head else layer.weight.dtype))
+                    dtype = torch.float32 if layer is head else layer.weight.dtype
+                    setattr(module, name, _shared_linear(f"{path}.{name}", layer, dtype))
     return model
+
+
+_linears: weakref.WeakValueDictionary[tuple[Any, ...], FusedLinear] = weakref.WeakValueDictionary()
+_parameters: weakref.WeakValueDictionary[tuple[Any, ...], nn.Parameter] = weakref.WeakValueDictionary()
+"""The layers and the other parameters of the models in memory; of those with one name, size and precision the latest."""
+
+
+def _shared_linear(path: str, layer: nn.Linear, dtype: torch.dtype) -> FusedLinear:
+    """Return a layer for inference: that of another model if its weights are equal, else a new one."""
+    key = path, layer.weight.shape, layer.weight.dtype, dtype
+    known = _linears.get(key)
+    if known is None or not known.equals(layer):
+        known = _linears[key] = FusedLinear(layer, dtype)
+    return known
+
+
+@torch.inference_mode()
+def leave_file(model: Any) -> None:
+    """Let a model whose linear layers are `FusedLinear` have its other parameters outside its file: those of another, or copies.
+
+    All pages of a file that were read take memory, as long as a single weight lies in them.
+    """
+    if not any(type(module) is FusedLinear for module in model.modules()):
+        return
+    copies: dict[int, nn.Parameter] = {}  # by the number of the original, since weights may be tied
+    originals = []
+    for path, module in model.named_modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            originals.append(parameter)  # so that its number stays its own
+            if id(parameter) not in copies:
+                key = f"{path}.{name}", parameter.shape, parameter.dtype, str(parameter.device)
+                known = _parameters.get(key)
+                if known is None or not torch.equal(known, parameter):
+                    known = _parameters[key] = nn.Parameter(parameter.detach().clone(), requires_grad=False)
+                copies[id(parameter)] = known
+            setattr(module, name, copies[id(parameter)])
 
 
 class FusedLinear(nn.Module):
@@ -62,6 +103,14 @@ class FusedLinear(nn.Module):
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         # no buffers: the layout has no strides, so that moving or copying it as a buffer would fail
         self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype), _LAYOUT_TOKENS),)
+
+    def equals(self, layer: nn.Linear) -> bool:
+        """Return whether a layer has this layer's weights and bias."""
+        biases = (self.bias, layer.bias)
+        both = all(bias is None for bias in biases) or all(bias is not None for bias in biases)
+        if not both or (layer.bias is not None and not torch.equal(biases[0], layer.bias.to(self._dtype))):
+            return False
+        return torch.equal(self.weight, layer.weight.to(self._dtype))
 
     @property
     def weight(self) -> torch.Tensor:

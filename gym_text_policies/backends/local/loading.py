@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.local.linear import fast_types
+from gym_text_policies.backends.local.linear import fast_types, leave_file
 from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.transformers import MAX_CACHED_TOKENS, TransformersBackend
 
@@ -113,6 +113,7 @@ def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
             *(source.name, precision),
         )
     backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=True)
+    leave_file(model)
     if backend.way != "packed":
         _logger.info("%s: read in the way %r, which is exact for this model, and slower.", source.name, backend.way)
     return backend

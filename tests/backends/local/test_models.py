@@ -1,10 +1,12 @@
 """Models and adapters out of folders, on a base small enough to be made here; the tokenizer is the embedded model's."""
 
 import functools
+import gc
 import json
 import os
 import shutil
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import huggingface_hub
@@ -18,6 +20,7 @@ from gym_text_policies import load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import adapters, loading, models, smollm2
+from gym_text_policies.backends.local.linear import FusedLinear
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.data.rows import trained_as, training_prompt
 from gym_text_policies.policies.config import PolicyConfig, settings_of
@@ -90,9 +93,22 @@ def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapte
         scores.append(sum(float(log_probs[len(prompt) + i - 1, token]) for i, token in enumerate(answer)))
     weights = np.exp(np.array(scores) - max(scores))
     assert list(found.values()) == pytest.approx(list(weights / weights.sum()), abs=1e-4)
-    plain = load_backend("smollm2").answer([REQUEST])[0].probabilities
+    plain = (other := load_backend("smollm2")).answer([REQUEST])[0].probabilities
     assert max(abs(found[choice] - plain[choice]) for choice in found) > 1e-3, "the update does something"
-    assert "lora" not in str(backend._prefixes._model).lower(), "merged, at no cost when it plays"
+    adapted, of_base = backend._prefixes._model, other._prefixes._model
+    assert "lora" not in str(adapted).lower(), "merged, at no cost when it plays"
+    if type(of_base.lm_head) is FusedLinear:
+        assert [*map(id, adapted.parameters())] == [*map(id, of_base.parameters())], "what it does not change is once in memory"
+        assert adapted.lm_head is of_base.lm_head
+        assert adapted.model.layers[0].mlp.up_proj is not of_base.model.layers[0].mlp.up_proj
+
+
+def test_a_loaded_model_holds_no_page_of_its_file(base, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    model = load_backend(str(folder))._prefixes._model
+    if type(model.lm_head) is FusedLinear and Path("/proc/self/maps").exists():
+        gc.collect()
+        assert str(folder) not in Path("/proc/self/maps").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

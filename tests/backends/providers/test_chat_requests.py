@@ -10,7 +10,7 @@ from gym_text import UsageError
 from gym_text_policies import PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.load import load_when_asked
+from gym_text_policies.load import load_to_measure
 from gym_text_policies.policies.config import PolicyConfig
 
 SCHEMA = {
@@ -110,7 +110,7 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
         with pytest.raises(UsageError, match=r"'timeot'\. Did you mean 'timeout'"):
             load_policy("openai:m", env, timeot=3)
         given = load_policy("ollama:m", env, max_tokens=4, noise=0.5)
-        among = load_when_asked(PolicyConfig("ollama:m", options={"max_tokens": 4, "noise": 0.5}), env)
+        among = load_to_measure(PolicyConfig("ollama:m", options={"max_tokens": 4, "noise": 0.5}), env)
         assert among.config == given.config and type(among) is type(given)
 
 
