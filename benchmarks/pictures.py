@@ -131,14 +131,15 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
     def result(name: str) -> dict[str, Any]:
         return dict(json.loads((ROOT / f"benchmarks/results/{name}.json").read_text()))
 
-    rewards, searched = {}, {}
+    rewards, clipped, searched = {}, {}, {}
     for name, columns in (("reinforcement", ("goto", "pickup")), ("reinforcement_cookingworld", ("CookingWorld",))):
         record = result(name)
         for column in columns:
             rewards[column] = record["rows"][0]["columns"][column]["success"], record["means"]["grpo"][column]["success"]
-    start, *_ = (record := result("reinforcement_search"))["rows"]
-    for column in ("goto", "pickup"):
-        searched[column] = start["columns"][column]["success"], record["means"]["search"][column]["success"]
+    for name, run, pairs in (("reinforcement_ppo", "ppo", clipped), ("reinforcement_search", "search", searched)):
+        start, *_ = (record := result(name))["rows"]
+        for column in ("goto", "pickup"):
+            pairs[column] = start["columns"][column]["success"], record["means"][run][column]["success"]
     start, first, *_ = (record := result("reinforcement_search_cookingworld"))["rows"]
     learnt = record["means"].get("search", first["columns"])  # there may be a single run
     searched["CookingWorld"] = start["columns"]["CookingWorld"]["success"], learnt["CookingWorld"]["success"]
@@ -149,11 +150,12 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
     return {
         stage: (
             ", ".join(f"{task} {pairs[task][1]:.2f} from {pairs[task][0]:.2f}" for task in ("goto", "pickup")),
-            f"{pairs[cooking][1]:.2f} from {pairs[cooking][0]:.2f}",
+            f"{pairs[cooking][1]:.2f} from {pairs[cooking][0]:.2f}" if cooking else "–",
             "–",
         )
         for stage, pairs, cooking in (
             ("by rewards (GRPO), from a weak start", rewards, "CookingWorld"),
+            ("by rewards (PPO), from a better start", clipped, ""),
             ("by its own search (expert iteration), from a weak start", searched, "CookingWorld"),
             ("looking ahead, from a weak start", ahead, "cookingworld"),
         )
