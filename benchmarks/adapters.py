@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.harness import Levels, command, levels_of_rows, options, play_plan, run, table, write
+from helpers.harness import command, options, play_plan, run, table, write
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
-from gym_text_policies.report.statistics import STEPS_OF_WINS, PairedTest, paired_tests, run_of
 from gym_text_policies.report.table import interval, number
 
 BASE = "the base, asked alike"
@@ -44,7 +42,7 @@ FAMILIES = {
     "lunarlander": Family(("LunarLanderLLM-v2",), "return"),
     "scienceworld": Family(tuple(f"ScienceWorldText-v0?task={task}&max_episode_steps=30" for task in SHORT_TASKS), "return"),
 }
-"""By what the names of the adapters begin with."""
+"""By what the names of the adapters that play all of it begin with: babyai-sft …"""
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,16 @@ class Config:
 
 
 def rows(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the language models of the table, as a file of variants has them; the base gets the prompts of the adapters."""
-    shipped = sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)  # SFT first
-    records = shipped or [*(Path(__file__).parent / "adapters").glob(f"{config.family}-*/{RECORD}")]
-    place = "adapters" if shipped else "benchmarks/adapters"
-    found: dict[str, dict[str, Any]] = {}
-    for name in (path.parent.name for path in records):
-        found[f"{name}, greedy"] = {"model": f"{place}/{name}", "probabilities": False}
-        found[f"{name}, drawn"] = {"model": f"{place}/{name}", "temperature": 1.0, "episodes": config.drawn_episodes}
-    asked = json.loads(records[0].read_text("utf-8"))["asked"]
+    """Return the language models of the table, as a file of variants has them: an adapter, and its base with the same prompts."""
+    name = f"{config.family}-sft"
+    shipped = ADAPTERS / name
+    place = shipped if shipped.exists() else Path(__file__).parent / "adapters" / name
+    model = f"adapters/{name}" if shipped.exists() else f"benchmarks/adapters/{name}"
+    found = {
+        f"{name}, greedy": {"model": model},
+        f"{name}, drawn": {"model": model, "temperature": 1.0, "episodes": config.drawn_episodes},
+    }
+    asked = json.loads((place / RECORD).read_text("utf-8"))["asked"]
     return {BASE: {"model": "smollm2", "episodes": config.base_episodes, **asked}, **found}
 
 
@@ -95,43 +94,16 @@ def summary(figures: Sequence[Mapping[str, Any]], figure: str) -> str:
     return table((figure, "episodes", *columns, "mean", "steps"), rows)
 
 
-def paired(played: Mapping[str, Levels], names: Iterable[str]) -> Iterator[str]:
-    """Yield in words how an adapter of the table differs from the one before it on the same levels, all environments.
-
-    Who wins: McNemar's exact test. What is returned, and how many steps those wins take that both win: Wilcoxon's signed-rank test.
-    """
-    names = [name for name in names if name in played]
-    for kind in ("greedy", "drawn"):
-        for before, name in pairwise(name for name in names if name.endswith(kind)):
-            yield from differences(played, name, before)
-
-
-def differences(played: Mapping[str, Levels], name: str, before: str) -> Iterator[str]:
-    """Yield in words how a row differs from another on the same levels; see `paired`."""
-    tests = paired_tests([run_of(played[name])], [run_of(played[before])])
-    wins, steps = tests["success"], tests.get(STEPS_OF_WINS)
-    gained, lost = wins.alone or (0, 0)
-    yield f"{name} alone wins {gained} of {wins.levels} episodes, {before} alone {lost}; p = {wins.p:.2g}, McNemar's exact test."
-    both = f", steps of the {steps.levels} that both win {_difference(steps)}" if steps else ""
-    yield f"{name} less {before}, on the mean: return {_difference(tests['return'])}{both}; Wilcoxon's signed-rank test."
-
-
-def _difference(test: PairedTest) -> str:
-    """Return the mean of differences and the p value in words."""
-    return f"{test.difference:+.2g} (p = {test.p:.2g})" if test.difference or test.p < 1 else "0"
-
-
 def main() -> None:
     """Play and write the results."""
     config = options(Config, __doc__)
     models, family = rows(config), FAMILIES[config.family]
     played = {"folder": f"{config.folder}/{config.family}", "environments": family.environments, "num_envs": config.num_envs}
-    text, record, store = play_plan(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
+    text, record, _ = play_plan(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
     record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    record["tests"] = list(paired(levels_of_rows(store, record["rows"]), models))
     head = summary(record["rows"], family.figure)
-    text = "\n".join([head, "", *record["tests"], "", text, "", f"Made by `{record['command']}`."])
+    text = "\n".join([head, "", text, "", f"Made by `{record['command']}`."])
     write(f"adapters_{config.family}", text, record)
 
 
