@@ -8,111 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from gym_text.errors import GymTextError, UsageError
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.base import Request as Asked
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.typed_questions import LABELS, MOST_OPTIONS, Decide, TypedQuestion, as_text
+from gym_text_policies.bridges.decision_requests import ChatMessage, Content, Decisions, ListedQuestion, Part, SystemOne
 from gym_text_policies.bridges.serving import MOST_SESSIONS
 from gym_text_policies.records import Message
 
 MOST_BODY = 1_048_576
 """Most bytes of a request's body."""
-Content = str | dict[str, Any] | list[Any]
-
-
-class _Fields(BaseModel):
-    """Fields of a request; others are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Choice(_Fields):
-    """A question of ``/v1/systemone`` whose answer is one of several options."""
-
-    type: Literal["choice"]
-    instructions: Content | None = None
-    criteria: dict[str, Content | None] = Field(min_length=2, max_length=MOST_OPTIONS)
-
-
-class Score(_Fields):
-    """A question whose answer is one of several levels."""
-
-    type: Literal["score"]
-    instructions: Content | None = None
-    criteria: list[Content] = Field(min_length=2, max_length=MOST_OPTIONS)
-
-
-class Noul(_Fields):
-    """A question whose answer is yes or no."""
-
-    type: Literal["noul"]
-    instructions: Content | None = None
-    criteria: dict[Literal["true", "false"], Content | None] | None = None
-
-
-class SystemOne(_Fields):
-    """A request to ``/v1/systemone``."""
-
-    model: str | None = None
-    state: Content
-    questions: dict[str, Annotated[Choice | Score | Noul, Field(discriminator="type")]] = Field(min_length=1, max_length=64)
-    keep_alive: float | str | None = None
-    """Ollama's; without effect."""
-
-
-class Part(_Fields):
-    """A part of a message. Pictures are refused."""
-
-    type: Literal["input_text", "output_text", "input_json"]
-    text: str | None = None
-    data: Content | None = None
-    prompt_cache_breakpoint: dict[str, Any] | None = None
-
-
-class ChatMessage(_Fields):
-    """A message of a chat."""
-
-    type: Literal["message"] = "message"
-    role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
-    phase: str | None = None
-
-
-class Option(_Fields):
-    """An option, or a level, which has a label."""
-
-    value: StrictStr | StrictBool | None = None
-    label: str | None = None
-    description: str | None = None
-
-
-class ListedQuestion(_Fields):
-    """A question of ``/v1/decisions``."""
-
-    type: Literal["choice", "score", "predicate"]
-    name: str | None = None
-    instructions: str | list[Part]
-    choices: list[Option] = Field(default=[], max_length=MOST_OPTIONS)
-    levels: list[Option] = Field(default=[], max_length=MOST_OPTIONS)
-
-
-class Decisions(_Fields):
-    """A request to ``/v1/decisions``."""
-
-    model: str
-    input: str | list[ChatMessage]
-    questions: list[ListedQuestion] = Field(min_length=1, max_length=400)
-    prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    safety_identifier: str | None = None
 
 
 def create_app(model: Backend, name: str, *, decide: Decide = "exact", max_sessions: int = MOST_SESSIONS) -> FastAPI:
