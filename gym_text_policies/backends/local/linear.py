@@ -71,18 +71,16 @@ def leave_file(model: Any) -> None:
     """
     if not any(type(module) is FusedLinear for module in model.modules()):
         return
-    copies: dict[int, nn.Parameter] = {}  # by the number of the original, since weights may be tied
-    originals = []
+    copies: dict[nn.Parameter, nn.Parameter] = {}  # by the original, since weights may be tied
     for path, module in model.named_modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
-            originals.append(parameter)  # so that its number stays its own
-            if id(parameter) not in copies:
+            if parameter not in copies:
                 key = f"{path}.{name}", parameter.shape, parameter.dtype, str(parameter.device)
                 known = _parameters.get(key)
                 if known is None or not torch.equal(known, parameter):
                     known = _parameters[key] = nn.Parameter(parameter.detach().clone(), requires_grad=False)
-                copies[id(parameter)] = known
-            setattr(module, name, copies[id(parameter)])
+                copies[parameter] = known
+            setattr(module, name, copies[parameter])
 
 
 class FusedLinear(nn.Module):
@@ -106,11 +104,10 @@ class FusedLinear(nn.Module):
 
     def equals(self, layer: nn.Linear) -> bool:
         """Return whether a layer has this layer's weights and bias."""
-        biases = (self.bias, layer.bias)
-        both = all(bias is None for bias in biases) or all(bias is not None for bias in biases)
-        if not both or (layer.bias is not None and not torch.equal(biases[0], layer.bias.to(self._dtype))):
+        if (self.bias is None) != (layer.bias is None):
             return False
-        return torch.equal(self.weight, layer.weight.to(self._dtype))
+        pairs = ((self.weight, layer.weight), (self.bias, layer.bias))
+        return all(torch.equal(own, other.to(self._dtype)) for own, other in pairs if own is not None)
 
     @property
     def weight(self) -> torch.Tensor:
