@@ -87,14 +87,14 @@ def _next_rise(rise: _Rise, playouts: int, rng: random.Random, useless: defaultd
 def _playout(rise: _Rise, length: int, rng: random.Random, useless: defaultdict[Look, set[str]]) -> _Rise | None:
     """Play random actions in a copy up to a higher score; return None if there is none."""
     env, obs, played = fork(rise.env), rise.obs, list[str]()
-    spec, here = text_spec(env), place_of(obs)
+    spec, here, score = text_spec(env), place_of(obs), rise.score
     for _ in range(length):
         names = [name for name in spec.names(dict(obs)) if name not in useless[here]]
         if not names:
             break
         name = rng.choice(names)
         obs, reward, over, _, info = env.step(spec.encode(name, dict(obs)))
-        score, won = float(info.get("score", rise.score + float(reward))), bool(info.get("success"))
+        score, won = score + float(reward), bool(info.get("success"))
         if won or (score > rise.score + _LEAST and not over):
             return _Rise((*played, name), env, obs, score, won)
         if over or info.get("failure"):
