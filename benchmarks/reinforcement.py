@@ -20,6 +20,7 @@ fold with them, so that several calls can work side by side. Without names the s
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -172,7 +173,8 @@ PPO_ROWS = Game(
     kept=ADAPTERS / "babyai-start",
 )
 
-SEARCH = Game(
+SEARCH = dataclasses.replace(
+    PPO_ROWS,
     commands={
         "start": BABYAI_COMMANDS["start"],
         **{
@@ -184,10 +186,7 @@ SEARCH = Game(
             for seed in SEEDS
         },
     },
-    environments=BABYAI.environments,
-    shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],
-    most_steps=64,
-    network=None,
+    kept=None,
 )
 
 ALL_TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
