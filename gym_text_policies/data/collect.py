@@ -193,11 +193,12 @@ def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
     expert: Expert = "replan" if plays_anew else "path" if is_gold else "off"
     for environment, count in zip(config.environments, config.counts(), strict=True):
         arguments = fold_arguments(environment, "train", expert=expert)
-        with closing(environment_maker(environment, **arguments)()) as env:
-            if expert != "off":
-                check_expert(env, "model 'gold'" if is_gold else "expert_share" if config.trim else "labels='expert'")
-            if config.trim:
-                check_trims(env)
+        if expert != "off" or config.trim:
+            with closing(environment_maker(environment, **arguments)()) as env:
+                if expert != "off":
+                    check_expert(env, "model 'gold'" if is_gold else "expert_share" if config.trim else "labels='expert'")
+                if config.trim:
+                    check_trims(env)
         seeds = range(config.first_seed, config.first_seed + count)
         yield PlanRow(config.player.label, environment, config.player, seeds, arguments)
 
