@@ -81,7 +81,7 @@ def four(config: Config) -> None:
     rows: dict[str, dict[str, Any]] = {}
     for model in config.models or ("adapters/all-worlds-sft",):
         row = {"model": model, "dtype": config.dtype}
-        rows[model] = row | {"probabilities": False, "episodes": config.levels}
+        rows[model] = row | {"episodes": config.levels}
         rows[f"{model} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
     played: dict[str, Any] = {"num_envs": config.num_envs, "workers": config.workers, "episodes": config.levels}
     played |= {"folder": f"{config.folder}/four", "environments": tuple(FOUR_GAMES[game] for game in config.games)}

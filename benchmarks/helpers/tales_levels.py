@@ -94,7 +94,7 @@ def play(models: Iterable[str], folder: str, options: Mapping[str, Any], engine:
             found[model] = {task: {str(n): mean([chance(task, n, k) for k in range(CHANCE)]) for n in levels} for task in TASKS}
             continue
         policy = PolicyConfig(model)
-        policy = PolicyConfig(model, probabilities=False, options=options) if policy.asks_model else policy
+        policy = PolicyConfig(model, options=options) if policy.asks_model else policy
         plan += [PlanRow(model, environment(task), policy, levels, {"fold": "test"}) for task in TASKS]
     with open_run(folder, {"benchmark": "tales", "fold": "test"}, plan, engine) as run:
         run.play(Progress())
