@@ -1,24 +1,23 @@
-"""`ProcessEngine`: the same rollout in several processes on this machine, a pool of `concurrent.futures`.
+"""`ProcessEngine`: the same rollout in several processes on this machine.
 
-Each process keeps its models and its JVM from task to task, and sends each episode when it ends. Only the process that started the
-engine writes to the store. If a process dies, the pool is made anew.
+Each process keeps its models and its JVM from task to task, and sends each episode when it ends. It has a connection of its own, so
+where it dies, only its own episodes are played again. Only the process that started the engine writes to the store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
-import itertools
 import logging
 import multiprocessing
 import os
 import queue
 import signal
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from gym_text.errors import GymTextError, RunError
@@ -30,6 +29,24 @@ from gym_text_policies.run.plan import PlanRow
 _logger = logging.getLogger(__name__)
 
 
+class _Worker:
+    """A process, which starts when this is made, and the connection to it."""
+
+    def __init__(self, threads: int, limits: tuple[int, int]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, end_of_process = context.Pipe()
+        self._process = context.Process(target=_work, args=(end_of_process, threads, limits))
+        self._process.start()
+        end_of_process.close()  # the process alone holds it, so its death ends the connection
+        self.busy = False
+
+    def end(self) -> None:
+        """End the process, and at once what runs there."""
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
 class ProcessEngine(SpreadEngine):
     """Plays in processes of this machine. A model in the process is loaded in each of them, into memory of its own.
 
@@ -38,100 +55,96 @@ class ProcessEngine(SpreadEngine):
 
     def __init__(self, workers: int, num_envs: int = 8, max_concurrency: int = 50) -> None:
         super().__init__(workers, num_envs, max_concurrency)
-        self._numbers = itertools.count()
-        self._received: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._begin()
+        self._workers: list[_Worker] = []
 
     def close(self) -> None:
         """End the processes."""
-        for process in list((self._pool._processes or {}).values()):  # what runs there has to stop at once
-            process.kill()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _begin(self) -> None:
-        """Make a pool, whose processes start when they are needed, and a thread that receives what they send."""
-        context = multiprocessing.get_context("spawn")
-        channel = context.SimpleQueue()
-        start = (channel, max(1, usable_cores() // self._size), self._limits)
-        self._pool = ProcessPoolExecutor(self._size, mp_context=context, initializer=_start_worker, initargs=start)
-        threading.Thread(target=_pass_on, args=(channel, self._received), daemon=True).start()
-
-    def _replace(self, broken: ProcessPoolExecutor) -> None:
-        """Make a new pool in place of one that lost a process, unless that was done already."""
-        if broken is self._pool:
-            self.close()
-            _logger.warning("A process ended abruptly; the unfinished episodes are played again.")
-            self._begin()
+        self._end(list(self._workers))
 
     def _call(self, method: str, row: PlanRow) -> Any:
-        pool = self._pool
-        try:
-            return pool.submit(_call, method, row).result()
-        except BrokenProcessPool:
-            self._replace(pool)
-            raise WorkerDiedError from None
+        _, kind, result = self._next([self._begin(method, row)])
+        if kind == "died":
+            raise WorkerDiedError
+        return result
 
-    def _submit(self, task: Task) -> int:
-        number, pool = next(self._numbers), self._pool
+    def _submit(self, task: Task) -> _Worker:
+        return self._begin("play", dataclasses.replace(task.row, seeds=sorted(task.seeds)))
 
-        def tell(future: Future[None]) -> None:
-            if future.cancelled() or future.exception():  # the process has died; it sends its own errors
-                self._received.put((number, pool))
+    def _receive(self, tasks: Mapping[_Worker, Task]) -> tuple[_Worker, Episode | None]:
+        worker, _, episode = self._next(tasks)
+        return worker, episode
 
-        try:
-            pool.submit(_play, number, task.row, sorted(task.seeds)).add_done_callback(tell)
-        except BrokenProcessPool:
-            self._received.put((number, pool))
-        return number
+    def _cancel(self, tasks: Mapping[_Worker, Task]) -> None:
+        self._end(tasks)
 
-    def _receive(self, tasks: Mapping[int, Task]) -> tuple[int, Episode | None]:
+    def _begin(self, method: str, row: PlanRow) -> _Worker:
+        """Let a process that waits, or a new one, call a method of its engine; `_next` tells whether it has died before."""
+        worker = next((worker for worker in self._workers if not worker.busy), None)
+        if worker is None:
+            worker = _Worker(max(1, usable_cores() // self._size), self._limits)
+            self._workers.append(worker)
+        worker.busy = True
+        with contextlib.suppress(OSError):
+            worker.connection.send((method, row))
+        return worker
+
+    def _next(self, workers: Collection[_Worker]) -> tuple[_Worker, str, Any]:
+        """Log what busy processes log, until one sends an episode or what its method returned, or dies: then with None.
+
+        Raises:
+            Exception: What the method raised.
+        """
         while True:
-            number, value = self._received.get()
-            if number not in tasks:  # of a pool that is no more
+            ready = wait([worker.connection for worker in workers])
+            worker = next(worker for worker in workers if worker.connection in ready)
+            try:
+                kind, value = worker.connection.recv()
+            except (EOFError, OSError):
+                _logger.warning("A process ended abruptly; the unfinished episodes are played again.")
+                self._end([worker])
+                return worker, "died", None
+            if kind == "logged":
+                name, level, message = value
+                logging.getLogger(name).log(level, "%s", message)
                 continue
-            if isinstance(value, Exception):
+            worker.busy = kind == "episode"
+            if kind == "raised":
                 raise value
-            if isinstance(value, ProcessPoolExecutor):
-                self._replace(value)
-                return number, None
-            return number, value
+            return worker, kind, value
 
-    def _cancel(self, tasks: Mapping[int, Task]) -> None:
-        self.close()
-        self._begin()
+    def _end(self, workers: Iterable[_Worker]) -> None:
+        for worker in workers:
+            worker.end()
+            self._workers.remove(worker)
 
 
-def _pass_on(channel: Any, received: queue.SimpleQueue[tuple[int, Any]]) -> None:
-    """Pass on what processes send, and log what they log."""
-    while True:
-        number, value = channel.get()
-        if number is not None:
-            received.put((number, value))
-        else:
-            name, level, message = value
-            logging.getLogger(name).log(level, "%s", message)
+def _work(connection: Connection, threads: int, limits: tuple[int, int]) -> None:
+    """Call in a process the methods of its engine that come over the connection, and send what they yield, return or raise.
 
-
-_engine: LocalEngine
-"""Of this process, if it is one of a pool."""
-_messages: queue.SimpleQueue[tuple[int | None, Any]] = queue.SimpleQueue()
-"""What this process sends: a task's number and an episode, None at its end, or its error; without a number what is logged. A thread
-of its own writes it, since a destructor that logs may interrupt a writer."""
-
-
-def _start_worker(channel: Any, threads: int, limits: tuple[int, int]) -> None:
-    """Prepare a process of the pool."""
-    global _engine
+    A thread of its own writes what is sent, since a destructor that logs may interrupt a writer.
+    """
+    messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    threading.Thread(target=_write, args=(channel,), daemon=True).start()
+    threading.Thread(target=_write, args=(messages, connection), daemon=True).start()
     settle_threads(threads)
     if find_spec("tqdm"):  # peft's bars; tqdm's own lock is one of all processes, and one that is killed would leave it behind
         importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
-    _engine = LocalEngine(*limits)
-    logging.getLogger().handlers[:] = [_SendingHandler()]  # others, of the user's script, would show it twice
+    engine = LocalEngine(*limits)
+    logging.getLogger().handlers[:] = [_SendingHandler(messages)]  # others, of the user's script, would show it twice
     for package in ("gym_text", "gym_text_policies"):  # the process that started the engine leaves out what it does not show
         logging.getLogger(package).setLevel(logging.INFO)
+    while True:
+        method, row = connection.recv()
+        try:
+            if method != "play":
+                messages.put(("returned", getattr(engine, method)(row)))
+                continue
+            for episode in engine.play([row]):
+                messages.put(("episode", episode))
+            messages.put(("returned", None))
+        except Exception as error:
+            messages.put(("raised", _portable(error)))
 
 
 def _end_with_parent() -> None:
@@ -141,32 +154,20 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-def _write(channel: Any) -> None:
+def _write(messages: queue.SimpleQueue[tuple[str, Any]], connection: Connection) -> None:
     while True:
-        channel.put(_messages.get())
-
-
-def _call(method: str, row: PlanRow) -> Any:
-    try:
-        return getattr(_engine, method)(row)
-    except Exception as error:
-        raise _portable(error) from None
-
-
-def _play(number: int, row: PlanRow, seeds: Sequence[int]) -> None:
-    try:
-        for episode in _engine.play([dataclasses.replace(row, seeds=seeds)]):
-            _messages.put((number, episode))
-        _messages.put((number, None))
-    except Exception as error:
-        _messages.put((number, _portable(error)))
+        connection.send(messages.get())
 
 
 class _SendingHandler(logging.Handler):
     """Sends what is logged, with its traceback, to the process that started the engine."""
 
+    def __init__(self, messages: queue.SimpleQueue[tuple[str, Any]]) -> None:
+        super().__init__()
+        self._messages = messages
+
     def emit(self, record: logging.LogRecord) -> None:
-        _messages.put((None, (record.name, record.levelno, self.format(record))))
+        self._messages.put(("logged", (record.name, record.levelno, self.format(record))))
 
 
 def _portable(error: Exception) -> Exception:
