@@ -59,12 +59,6 @@ def mixed(simulations: int, **settings: Any) -> dict[str, Settings]:
     }
 
 
-def drawn(simulations: int, worlds: int, **settings: Any) -> dict[str, Settings]:
-    """Return a row of PUCT that knows no more than the player, by its name."""
-    name = f"PUCT, the unseen drawn in {worlds} worlds, {simulations} simulations"
-    return {name: {"lookahead": "puct", "simulations": simulations, "worlds": worlds, **settings}}
-
-
 @dataclass(frozen=True)
 class Part:
     """Levels, and who plays them."""
@@ -103,7 +97,6 @@ def untaught(title: str, environment: str, levels: int, searched: int) -> Part:
 LEARNT = {
     **puct(8, episodes=100),
     **puct(32),
-    **drawn(32, 4, episodes=20),
     **best_of_n(32, episodes=20),
     **uniform(32, episodes=100),
 }

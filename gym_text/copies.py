@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 
@@ -63,7 +62,7 @@ class Replayable(gym.Env[Observation, Any]):
         return twin
 
 
-def fork(env: gym.Env[Any, Any], *, unseen: np.random.Generator | None = None) -> gym.Env[Any, Any]:
+def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Return a copy of an environment with its wrappers, which goes on as this one would; this one stays as it is.
 
     The environment itself is copied by its method ``fork``, see `TextEnv.fork`, or by `copy.deepcopy` if it has none. What a
@@ -78,10 +77,9 @@ def fork(env: gym.Env[Any, Any], *, unseen: np.random.Generator | None = None) -
 
     Args:
         env: The environment, with a running episode or without one.
-        unseen: A generator that draws anew in the copy what the player has not seen in this episode; see `TextEnv.fork`.
 
     Raises:
-        UsageError: If the environment, or what a wrapper holds, cannot be copied, or the environment cannot draw the unseen anew.
+        UsageError: If the environment, or what a wrapper holds, cannot be copied.
     """
     base = env.unwrapped
     layers = []
@@ -91,9 +89,7 @@ def fork(env: gym.Env[Any, Any], *, unseen: np.random.Generator | None = None) -
     shared: dict[int, Any] = {}
     twin: gym.Env[Any, Any]
     if hasattr(base, "fork"):
-        twin = base.fork() if unseen is None else base.fork(unseen=unseen)
-    elif unseen is not None:
-        raise UsageError(f"fork: expected unseen=None, as {base} cannot draw anew what the player has not seen; got a generator.")
+        twin = base.fork()
     elif isinstance(base, EzPickle):
         raise UsageError(
             f"fork: expected an environment with a method fork, or one that copy.deepcopy copies with its episode; got {base}, "

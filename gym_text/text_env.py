@@ -43,9 +43,9 @@ class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
-    an expert it also implements `_plan`, and `_replan` or `_hint`, with a picture `_frame`, for faster copies `_fork_game`, and
-    `_draw_unseen` if what the player has not seen can be drawn anew in them. Its other attributes and methods may have any name
-    with an underscore that this class does not use. This class guarantees:
+    an expert it also implements `_plan`, and `_replan` or `_hint`, with a picture `_frame`, and for faster copies
+    `_fork_game`. Its other attributes and methods may have any name with an underscore that this class does not use. This class
+    guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.
@@ -223,24 +223,12 @@ class TextEnv(HasSchemas, Replayable):
         self.__episode = None
         super().close()
 
-    def fork(self, *, unseen: np.random.Generator | None = None) -> Self:
+    def fork(self) -> Self:
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
 
         Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`: the copy has all that the
         player has not seen, such as what lies behind a door. The copy gives no expert's hints. Close it after use.
-
-        Args:
-            unseen: None for such a copy. A generator draws anew what the player has not seen in this episode; the copy then shows
-                the same now, and may go on otherwise. `BabyAITextEnv` can do this; its docstring says what is drawn.
-
-        Raises:
-            UsageError: If this environment cannot draw anew what the player has not seen.
         """
-        if unseen is not None and type(self)._draw_unseen is TextEnv._draw_unseen:
-            name = type(self).__name__
-            raise UsageError(
-                f"fork: expected unseen=None, as {name} cannot draw anew what the player has not seen; got a generator."
-            )
         twin = self._anew()
         twin.expert = "off"
         episode = self.__episode
@@ -248,8 +236,6 @@ class TextEnv(HasSchemas, Replayable):
             twin._replay_episode(episode.level, tuple(episode.actions))
         elif episode is not None:
             twin.__episode = dataclasses.replace(episode, path=ExpertPath(None), actions=list(episode.actions))
-        if unseen is not None and episode is not None:
-            twin._draw_unseen(unseen)
         return twin
 
     def _fork_game(self, twin: Self) -> bool:
@@ -259,9 +245,6 @@ class TextEnv(HasSchemas, Replayable):
             Whether it did. If not, as by default, `twin` begins the episode's level and plays the episode's actions again.
         """
         return False
-
-    def _draw_unseen(self, rng: np.random.Generator) -> None:
-        """Draw anew what the player has not seen in the running episode, if the environment can do that."""
 
     def __begin(self, level: int) -> Episode:
         """Begin the episode of a level."""

@@ -85,8 +85,6 @@ def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
     complete = resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
     if complete.lookahead and complete.asks_model and complete.mode != "choose":
         raise UsageError(f"lookahead: expected mode='choose', whose probabilities lead the search; got mode={complete.mode!r}.")
-    if complete.worlds is not None and complete.worlds > complete.settings["simulations"]:
-        raise UsageError(f"worlds: expected at most simulations={complete.settings['simulations']}; got {complete.worlds}.")
     return complete
 
 

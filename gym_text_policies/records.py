@@ -92,14 +92,12 @@ class Decision:
     """What the probabilities mean, see `Answer.probability_kind`; ``not computed`` where the most probable action alone was looked
     for."""
     visits: Mapping[str, int] | None = None
-    """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior. A copy of the
-    game (`worlds`) in which it has found a plan counts all its simulations for the plan's first action."""
+    """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score; the greatest worth if the
     policy looks ahead by best_of_n."""
     plan: tuple[str, ...] = ()
-    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won; with
-    `worlds`, in one of the copies."""
+    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won."""
     model_calls: int = 0
     """Number of states about which a policy that looks ahead has asked its model; 0 for any other policy."""
     simulator_steps: int = 0

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from gym_text.babyai.describe import SCENERY, View, describe, look
+from gym_text.babyai.describe import SCENERY, describe, look
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.screen import draw_caption
 from gym_text.spaces import FreeText
@@ -121,9 +121,6 @@ class BabyAITextEnv(TextEnv):
     * GoToImpUnlock: 18. In the other two episodes the key of the locked room lies in that room.
     * SynthS5R2: 19. In such small rooms the bot can spend more steps than the limit on moving things out of the way.
 
-    ``fork(unseen=generator)`` draws anew in the copy where the balls, keys and boxes lie that the player has not seen in this
-    episode: see `gym_text.babyai.unseen.draw_unseen` for what stays. Walls, doors, and the kinds and colours of objects stay.
-
     ``python benchmarks/experts.py --part babyai`` counts the wins of each level (``benchmarks/results/babyai_experts.md``).
 
     ## Version History
@@ -152,7 +149,6 @@ class BabyAITextEnv(TextEnv):
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
         self._rewarded = False
-        self._views: list[View] = []  # all that the agent has had in this episode
 
     @cached_property
     def _game(self) -> Any:
@@ -161,7 +157,7 @@ class BabyAITextEnv(TextEnv):
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action, self._rewarded, self._views = None, False, []
+        self._last_action, self._rewarded = None, False
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
@@ -184,13 +180,8 @@ class BabyAITextEnv(TextEnv):
             if isinstance(value, spaces.Space | np.random.Generator | EnvSpec) or getattr(value, "type", None) in SCENERY:
                 shared[id(value)] = value
         twin._game = copy.deepcopy(self._game, shared)
-        twin._last_action, twin._rewarded, twin._views = self._last_action, self._rewarded, self._views.copy()
+        twin._last_action, twin._rewarded = self._last_action, self._rewarded
         return True
-
-    def _draw_unseen(self, rng: np.random.Generator) -> None:
-        from gym_text.babyai.unseen import draw_unseen
-
-        draw_unseen(self._game, {cell for view in self._views for cell in view.cells()}, rng)
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         self._twin = game = self._twin or self._make_game()
@@ -214,9 +205,7 @@ class BabyAITextEnv(TextEnv):
         return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
-        view = look(self._game)
-        self._views.append(view)
-        return {"text": describe(view, self._game.carrying), "goal": self._game.mission}
+        return {"text": describe(look(self._game), self._game.carrying), "goal": self._game.mission}
 
     def _frame(self) -> np.ndarray:
         return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())

@@ -39,9 +39,9 @@ class Fork:
     seen: frozenset[Look] = frozenset()
     """What the earlier states of the episode looked like."""
 
-    def __call__(self, *, unseen: np.random.Generator | None = None) -> gym.Env[Any, Any]:
-        """Return the copy; close it after use. With `unseen` it is one in which the unseen is drawn anew: see `TextEnv.fork`."""
-        return fork(self.env, unseen=unseen)
+    def __call__(self) -> gym.Env[Any, Any]:
+        """Return the copy; close it after use."""
+        return fork(self.env)
 
 
 class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

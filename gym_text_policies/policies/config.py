@@ -115,9 +115,6 @@ class PolicyConfig(PromptOptions):
     """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
     uniform_share: float | None = None
     """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
-    worlds: int | None = None
-    """Number of copies of the game that agree with what the player has seen, and whose rest is drawn anew: a policy that looks
-    ahead divides its simulations among them. By default it searches in exact copies, which show what the player has not seen."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()
@@ -222,7 +219,7 @@ class PolicyConfig(PromptOptions):
         return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
 
 
-OF_SEARCH = ("lookahead", "simulations", "exploration", "prior_temperature", "uniform_share", "worlds")
+OF_SEARCH = ("lookahead", "simulations", "exploration", "prior_temperature", "uniform_share")
 """Settings of looking ahead. Without the first one the others are not used."""
 FIELDS = tuple(field.name for field in dataclasses.fields(PolicyConfig))
 """Names of all fields."""

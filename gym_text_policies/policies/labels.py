@@ -22,8 +22,7 @@ def additions(settings: Mapping[str, Any]) -> str:
     parts = ""
     if method := settings.get("lookahead"):
         how = "" if method == "puct" else f" by {method}"
-        copies = f" in {worlds} copies that agree with what was seen" if (worlds := settings.get("worlds")) else ""
-        parts = f", looks ahead{how}: {settings.get('simulations')} simulations{copies}"
+        parts = f", looks ahead{how}: {settings.get('simulations')} simulations"
     shares = [(text, settings.get(name)) for name, text in (("expert_share", "expert's share"), ("noise", "noise"))]
     return parts + "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,6 @@ class SearchSettings:
     prior_temperature: float
     uniform_share: float
     temperature: float
-    worlds: int | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> SearchSettings:
@@ -60,11 +59,10 @@ class LookAhead(PolicyWrapper):
     """Asks another policy for its probabilities in the present state and in states that may follow, and plays what a search finds.
 
     It needs the game itself: `wrap` puts on the wrapper `Forks`. So it knows what other players cannot know, such as what lies
-    behind a door. With `worlds` it knows no more than they do: it searches in several copies of the game that agree with what the
-    player has seen; the rest is drawn anew. These searches share the simulations and vote (perfect-information Monte Carlo).
+    behind a door.
 
-    The search of a decision depends on nothing but the present state and the settings. In exact copies, what the player said of a
-    state is kept for the next decision of the episode, which begins at one of the states that this search has seen.
+    The search of a decision depends on nothing but the present state and the settings. What the player said of a state is kept for
+    the next decision of the episode, which begins at one of the states that this search has seen.
 
     Args:
         player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
@@ -86,7 +84,7 @@ class LookAhead(PolicyWrapper):
     def config(self) -> dict[str, Any]:
         """The other policy's configuration, and the settings of the search."""
         settings = dataclasses.asdict(self._search)
-        unused = OF_PUCT if self._search.method != "puct" else () if self._search.worlds else ("worlds",)
+        unused = OF_PUCT if self._search.method != "puct" else ()
         settings = {name: value for name, value in settings.items() if name not in unused}
         return {"kind": "lookahead", "player": self.player.config, **settings, "seed": self.seed}
 
@@ -99,8 +97,6 @@ class LookAhead(PolicyWrapper):
         for turn in turns:
             if "fork" not in turn.obs:
                 raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
-        if self._search.worlds is not None:
-            return self._decide_in_worlds(turns, self._search.worlds)
         searches = [_RunningSearch(self._root(turn), self.spec, self._search) for turn in turns]
         self._finish(searches)
         for turn, search in zip(turns, searches, strict=True):
@@ -109,24 +105,6 @@ class LookAhead(PolicyWrapper):
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return [search.decision() for search in searches]
-
-    def _decide_in_worlds(self, turns: Sequence[Turn], worlds: int) -> list[Decision]:
-        """Search in copies that agree with what the player has seen. The player is asked about the present state once."""
-        of_turns = []
-        for turn, decision in zip(turns, self.player.decide(turns), strict=True):
-            searches = []
-            for number, rng in enumerate(turn.rng.spawn(worlds)):
-                root = self._node(unseen_drawn(turn, rng))
-                root.decision, root.prior = decision, self._search.prior(decision, root.names)
-                simulations = self._search.simulations // worlds + (number < self._search.simulations % worlds)
-                settings = dataclasses.replace(self._search, simulations=simulations)
-                searches.append(_RunningSearch(root, self.spec, settings))
-            of_turns.append(searches)
-        everywhere = [search for searches in of_turns for search in searches]
-        self._finish(everywhere)
-        for search in everywhere:
-            search.root.turn.obs["fork"].env.close()
-        return [_vote(searches) for searches in of_turns]
 
     def _finish(self, searches: Sequence[_RunningSearch]) -> None:
         """Ask the player for all searches that wait for it, until none waits."""
@@ -156,22 +134,9 @@ class LookAhead(PolicyWrapper):
         """Return the state of a turn that was just decided, with all that the search has found after it.
 
         Args:
-            turn: The turn. It needs the name of its episode. There is no tree of a search with `worlds`.
+            turn: The turn. It needs the name of its episode.
         """
         return self._known[turn.episode, turn.step]
-
-
-def unseen_drawn(turn: Turn, rng: np.random.Generator) -> Turn:
-    """Return a turn in a copy of its game, in which what the player has not seen is drawn anew.
-
-    Raises:
-        UsageError: If the environment cannot draw anew what the player has not seen.
-    """
-    try:
-        env = turn.obs["fork"](unseen=rng)
-    except UsageError as error:
-        raise UsageError(f"worlds: {error} Leave out worlds, and the search is in exact copies.") from error
-    return dataclasses.replace(turn, obs={**turn.obs, "fork": dataclasses.replace(turn.obs["fork"], env=env)})
 
 
 class _RunningSearch:
@@ -217,33 +182,3 @@ class _RunningSearch:
             simulator_steps=self._simulator.steps,
             **spent(self._answers),
         )
-
-
-def _vote(searches: Sequence[_RunningSearch]) -> Decision:
-    """Return the decision of several searches from one state.
-
-    Each simulation is a vote for its first action. A search that has found a plan gives all of its simulations to the plan's first
-    action.
-    """
-    root, settings = searches[0].root, searches[0].settings
-    found = [search.decision() for search in searches]
-    visits, votes, totals = Counter[str](), Counter[str](), defaultdict[str, float](float)
-    for search, decision in zip(searches, found, strict=True):
-        here = decision.visits or {}
-        visits.update(here)
-        votes.update({decision.plan[0]: search.settings.simulations} if decision.plan else here)
-        for name, value in (decision.values or {}).items():
-            totals[name] += value * here[name]
-    assert root.decision is not None
-    action = settings.chosen(root.names, votes, root.prior, searches[0].rng)
-    return dataclasses.replace(
-        root.decision,
-        action=action,
-        probabilities=root.prior,
-        visits={name: votes[name] for name in visits},
-        values={name: totals[name] / count for name, count in visits.items()},
-        plan=min((decision.plan for decision in found if decision.plan[:1] == (action,)), key=len, default=()),
-        model_calls=1 + sum(decision.model_calls for decision in found),
-        simulator_steps=sum(decision.simulator_steps for decision in found),
-        **spent([root.decision, *found]),
-    )

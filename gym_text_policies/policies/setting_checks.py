@@ -13,7 +13,7 @@ _CHOICES = {
     "lookahead": METHODS,
 }
 _LEAST = {"think_tokens": 0, "seed": 0, "history": 0} | dict.fromkeys(
-    ("max_tokens", "top_k", "shots", "action_rate", "simulations", "worlds"), 1
+    ("max_tokens", "top_k", "shots", "action_rate", "simulations"), 1
 )
 """Least value of settings that are whole numbers."""
 _GREATEST = {"temperature": 100, "exploration": 1000, "prior_temperature": 100} | dict.fromkeys(

@@ -40,7 +40,7 @@ from gym_text_policies.records import Decision, Turn
 
 Method = Literal["puct", "best_of_n"]
 METHODS = ("puct", "best_of_n")
-OF_PUCT = ("exploration", "worlds")
+OF_PUCT = ("exploration",)
 """Settings that puct alone takes."""
 REPEATED = 1.0
 """How much less an action is worth, in ranges, after which the state looks like an earlier one of the episode."""

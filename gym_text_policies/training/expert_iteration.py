@@ -11,8 +11,6 @@ What a search has found are the target probabilities of a decision:
 * The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
   https://doi.org/10.1038/nature24270). An action with a single visit has a share of 0 beside actions with more: it was tried once,
   and was not worth a second look. So is every action that loses.
-* The search was in several copies that agree with what the player has seen (`worlds`): the shares of the visits. A copy in which a
-  plan was found counts all of its simulations for the plan's first action.
 * All of them are worth the same, or none was tried more than once: the search has found nothing, and the model does not read the
   decision.
 
@@ -41,7 +39,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, check_choice
+from gym_text.errors import check_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
@@ -81,9 +79,6 @@ class ExpertIterationConfig(OnPolicyConfig):
     uniform_share: float = 0.0
     """Share, from 0 to 1, of the prior probability that is spread evenly over the valid actions. So the search also tries actions
     that the model would never take."""
-    worlds: int | None = None
-    """The search does not see what the player has not seen: each of so many copies of the game draws it anew, and the copies vote.
-    By default the search is in exact copies."""
     expert_share: float = 1.0
     """Probability that the search's action is played instead of the one that the model would take alone, in the first iteration.
     Each later iteration halves this probability."""
@@ -100,16 +95,12 @@ class ExpertIterationConfig(OnPolicyConfig):
         super().__post_init__()
         self.check_ranges(expert_share=(0, 1))
         check_choice("schedule", self.schedule, ("linear", "constant"))
-        if self.trim and self.worlds is not None:
-            raise UsageError(
-                "trim: expected no worlds, since exact copies tell what the player has not seen. Leave out one of the two."
-            )
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
 
     @property
     def searching(self) -> dict[str, Any]:
         """The settings of the search. It is PUCT: best of n tries all actions equally often, so its visits would teach nothing."""
-        names = ("simulations", "exploration", "uniform_share", "worlds")
+        names = ("simulations", "exploration", "uniform_share")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {"lookahead": "puct", **given}
 
@@ -156,16 +147,12 @@ class PartlyAlone(PolicyWrapper):
 # ---------------------------------------------------------------- learning
 
 
-def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
-    """Return the target probabilities of a decision; empty if its search has found nothing.
-
-    `voted` says whether it has searched in several copies of the game that agree with what the player has seen (`worlds`). A plan
-    may win in one copy and not in another, so it counts by the visits alone.
-    """
+def targets_of(decision: Decision) -> Targets:
+    """Return the target probabilities of a decision; empty if its search has found nothing."""
     values, visits = (decision.values or {}).values(), decision.visits or {}
-    if decision.plan and not voted:
+    if decision.plan:
         return {decision.plan[0]: 1.0}
-    if not decision.plan and (not values or max(values) - min(values) < LEAST_DIFFERENCE):
+    if not values or max(values) - min(values) < LEAST_DIFFERENCE:
         return {}
     again = {name: number for name, number in visits.items() if number > 1}
     return {name: number / sum(again.values()) for name, number in again.items()}
@@ -196,8 +183,7 @@ def learn(
     from gym_text_policies.training.model.sequences import stack_padded
 
     decisions = [step.decision for trajectory in trajectories for step in trajectory.episode.steps]
-    voted = config.worlds is not None
-    targets = [[targets_of(step.decision, voted=voted) for step in trajectory.episode.steps] for trajectory in trajectories]
+    targets = [[targets_of(step.decision) for step in trajectory.episode.steps] for trajectory in trajectories]
     metrics = {
         "learnt": float(sum(bool(target) for of_steps in targets for target in of_steps)),
         "planned": sum(bool(decision.plan) for decision in decisions) / len(decisions),

@@ -149,5 +149,3 @@ def test_what_cannot_be_trimmed_is_refused_in_a_sentence(tmp_path, tiny_model):
         CollectConfig(str(tmp_path), (COOKING,), labels="expert", trim=True)
     with pytest.raises(UsageError, match=r"playouts: expected trim, .* Add --trim"):
         CollectConfig(str(tmp_path), (COOKING,), playouts=9)
-    with pytest.raises(UsageError, match="trim: expected no worlds"):
-        ExpertIterationConfig(model=tiny_model, trim=True, worlds=2)

@@ -1,4 +1,4 @@
-"""Policies that look ahead: what a search depends on, real models, and searches that do not know what is hidden."""
+"""Policies that look ahead: what a search depends on, and real models."""
 
 import gymnasium as gym
 import numpy as np
@@ -7,10 +7,8 @@ from episodes import without_seconds
 from vault import looking_ahead, prefers
 
 from gym_text import Action, Field, Quantity, TextSpec
-from gym_text.errors import UsageError
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.policies.lookahead import unseen_drawn
 from gym_text_policies.policies.tree_search import METHODS
 from gym_text_policies.records import Turn
 
@@ -19,10 +17,6 @@ PICKUP = "BabyAIText-v0"
 
 def pickup():
     return gym.make(PICKUP, task="pickup", expert="off", max_episode_steps=6)
-
-
-def goto():
-    return gym.make(PICKUP, task="goto", max_episode_steps=4, expert="off")
 
 
 def found(episodes):
@@ -96,31 +90,3 @@ def test_temperature_draws_actions_by_their_visits():
         for episode in rollout(lambda: gym.make("Vault-v0"), looking_ahead(prefers(), simulations=5, temperature=1.0), range(12))
     }
     assert actions == {"left", "right"}
-
-
-def test_copies_in_which_the_unseen_is_drawn_look_alike_and_differ_in_the_unseen():
-    env = gym.make(PICKUP)
-    obs, _ = load_policy("random", env, lookahead="puct").wrap(env).reset(seed=2)
-    turns = [unseen_drawn(Turn(obs, np.random.default_rng(0)), np.random.default_rng(seed)) for seed in (1, 2, 3, 1)]
-    assert all(turn.obs["text"] == obs["text"] for turn in turns)
-    grids = [tuple(map(str, turn.obs["fork"]().unwrapped._game.grid.encode().ravel())) for turn in turns]
-    assert len(set(grids)) == 3 and grids[3] == grids[0], "the generator draws them"
-
-
-def test_the_searches_of_all_worlds_vote_and_their_costs_are_added():
-    policy = load_policy("random", goto(), lookahead="puct", simulations=48, worlds=4)
-    assert policy.config["worlds"] == 4
-    won = [episode for episode in rollout(goto, policy, range(12), num_envs=3) if episode.outcome == "won"]
-    assert won, "some missions are near and in sight"
-    decision = won[0].steps[-1].decision
-    assert decision.plan[0] == decision.action and decision.visits.keys() == decision.values.keys()
-    assert sum(decision.visits.values()) <= 48 and 1 <= decision.model_calls <= 49
-    assert decision.visits[decision.action] == max(decision.visits.values()), "a plan counts as all simulations of its search"
-    assert max(decision.values.values()) == decision.values[decision.action] > 0.9
-
-
-def test_where_the_unseen_cannot_be_drawn_the_setting_is_refused(make):
-    env = make("CoinCollectorText-v0")
-    policy = load_policy("random", env, lookahead="puct", worlds=2)
-    with pytest.raises(UsageError, match=r"worlds: fork: expected unseen=None, as CoinCollectorEnv .* Leave out worlds"):
-        policy.decide([Turn(policy.wrap(env).reset(seed=0)[0], np.random.default_rng(0))])

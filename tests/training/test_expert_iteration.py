@@ -36,8 +36,6 @@ def test_targets_are_the_plan_or_the_visits_and_nothing_where_nothing_was_found(
     found = {"visits": {"left": 2, "right": 6, "stay": 1}, "values": {"left": 0.0, "right": 0.5}}
     shares = {"left": 0.25, "right": 0.75}
     assert targets_of(Decision("left", probabilities=prior, **found, plan=("stay", "left"))) == {"stay": 1.0}
-    voted = Decision("left", probabilities=prior, **found, plan=("right",))
-    assert targets_of(voted, voted=True) == shares
     assert targets_of(Decision("left", probabilities=prior, **found)) == shares, "stay was not worth a second look"
     once = {"left": 1, "right": 1}
     assert targets_of(Decision("left", probabilities=prior, visits=once, values=found["values"])) == {}, "one of them may lose"
