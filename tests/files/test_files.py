@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.files.safe_files import check_folder, check_regular, is_regular, replacing, subfolder
+from gym_text_policies.files.safe_files import check_folder, check_regular, is_regular, replacing
 
 
 @pytest.fixture
@@ -56,15 +56,6 @@ def test_a_link_in_the_way_of_what_is_written_is_removed_and_its_file_stays(fold
         file.write(b"new")
     assert (tmp_path / "secret").read_text() == "mine" and (folder / "table.md").read_text() == "new"
     assert not (folder / "table.md").is_symlink()
-
-
-def test_a_folder_to_write_into_is_made_and_is_no_link_out(folder, tmp_path):
-    assert subfolder(folder, "new").is_dir() and subfolder(folder, "new") == folder / "new"
-    (folder / "elsewhere").symlink_to(tmp_path)
-    (folder / "here").symlink_to(folder / "new")
-    assert subfolder(folder, "here") == folder / "here"
-    with pytest.raises(UsageError, match="it is a link out of it"):
-        subfolder(folder, "elsewhere")
 
 
 def test_what_was_not_written_to_its_end_leaves_the_old_file(folder):

@@ -34,10 +34,7 @@ def test_secrets_are_not_kept(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("KEY_2", "PGPASSWORD", "GITHUB_PAT", "AWS_SECRET_ACCESS_KEY", "openai_api_key", "APP_CREDENTIALS"),
-    ],
+    "name", [*("KEY_2", "PGPASSWORD", "GITHUB_PAT", "AWS_SECRET_ACCESS_KEY", "openai_api_key", "APP_CREDENTIALS")]
 )
 def test_values_of_variables_named_like_a_secret_are_hidden(monkeypatch, name):
     monkeypatch.setenv(name, PLANTED)
@@ -46,9 +43,7 @@ def test_values_of_variables_named_like_a_secret_are_hidden(monkeypatch, name):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        *(("SOME_PLACE", PLANTED), ("PWD", "/home/somebody"), ("HF_TOKEN_PATH", "/home/somebody/token"), ("SOME_KEY", "seven__")),
-    ],
+    [*(("SOME_PLACE", PLANTED), ("PWD", "/home/somebody"), ("HF_TOKEN_PATH", "/home/somebody/token"), ("SOME_KEY", "seven__"))],
 )
 def test_other_values_and_short_ones_are_not(monkeypatch, name, value):
     monkeypatch.setenv(name, value)

@@ -18,15 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for package in ("gym_text", "gym_text_policies") for path in (ROOT / package).rglob("*.py"))
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "telnetlib"}
 FORBIDDEN_CALLS = {
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-    "yaml.load",
-    "yaml.unsafe_load",
-    "yaml.full_load",
-    "os.system",
-    "os.popen",
+    *("eval", "exec", "compile", "__import__", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"),
 }
 
 
@@ -87,19 +79,7 @@ def test_no_name_of_an_environment_or_model_leaves_the_run_folder(tmp_path, caps
     (tmp_path / "here").mkdir()
     for option in ("--environments", "--models"):
         folder = tmp_path / "here" / "run"
-        arguments = [
-            "bench",
-            "--folder",
-            str(folder),
-            option,
-            f"{name}",
-            "--episodes",
-            "1",
-            "--llm-episodes",
-            "1",
-            "--modes",
-            "text",
-        ]
+        arguments = f"bench --folder {folder} {option} {name} --episodes 1 --llm-episodes 1 --modes text".split()
         extra = ["--environments", "BabyAIText-v0"] if option == "--models" else []
         assert cli.main([*arguments, *extra]) == 2
         assert "Traceback" not in capsys.readouterr().err

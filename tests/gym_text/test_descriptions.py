@@ -24,16 +24,9 @@ from gym_text_policies.environments import make_environment
 with contextlib.suppress(MissingDependencyError):  # else the tests that need it are skipped
     import_box2d()
 IDS = [
-    *(
-        "Acrobot-v1",
-        "Blackjack-v1",
-        "CartPole-v1",
-        "CliffWalking-v1",
-        "FrozenLake-v1",
-        "LunarLander-v3",
-        "LunarLanderContinuous-v3",
-    ),
-    *("MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3"),
+    *("Acrobot-v1", "Blackjack-v1", "CartPole-v1", "CliffWalking-v1", "FrozenLake-v1", "LunarLander-v3"),
+    *("LunarLanderContinuous-v3", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+    "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3",
 ]
 """An environment for each description; LunarLander has two kinds of actions."""
 
@@ -403,19 +396,7 @@ def test_a_spec_that_does_not_fit_is_refused(make):
 
 
 def test_bench_plays_gymnasium_ids_and_says_what_was_meant(tmp_path, capsys):
-    asked = [
-        "bench",
-        "--folder",
-        str(tmp_path),
-        "--episodes",
-        "3",
-        "--llm-episodes",
-        "1",
-        "--models",
-        "scripted:move right",
-        "--modes",
-        "text",
-    ]
+    asked = [*f"bench --folder {tmp_path} --episodes 3 --llm-episodes 1 --modes text --models".split(), "scripted:move right"]
     assert cli.main([*asked, "--environments", "FrozenLake-v1?is_slippery=False", "CliffWalking-v1"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("scripted:move right, text") == 2 and "gold" not in printed

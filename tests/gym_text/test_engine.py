@@ -113,12 +113,7 @@ LOGGED = [  # id, arguments, numbers of valid actions at the start and after eac
         [8, 8, 8, 8, 7, 9],
         {"look around": 0.0, "task": 0.0, "read map": 0.0, "move south": 0.0, "move south ": 0.0},
     ),
-    (
-        "CommonsenseText-v0",
-        EASY,
-        [4, 4, 10, 4],
-        {"look around": 0.0, "take notebook": 0.5, "put notebook in side table": 0.5},
-    ),
+    ("CommonsenseText-v0", EASY, [4, 4, 10, 4], {"look around": 0.0, "take notebook": 0.5, "put notebook in side table": 0.5}),
 ]
 """Level 20000 as engine 1.0.4 played it: logs in the repository cognitiveailab/neurosymbolic, EACL 2023."""
 

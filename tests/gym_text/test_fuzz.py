@@ -34,25 +34,8 @@ fuzz = settings(
 )
 SPECS = [BABYAI_SPEC, LUNAR_LANDER_SPEC, MOUNTAIN_CAR_SPEC, CookingWorldEnv.game_spec]
 PIECES = [
-    "turn left",
-    "push",
-    '{"action":',
-    '"',
-    "\\",
-    "{",
-    "}",
-    "[",
-    "]",
-    ":",
-    ",",
-    "1",
-    "-1e9",
-    ".",
-    "\x00",
-    "\ud800",
-    "é",
-    "null",
-    "\n",
+    *("turn left", "push", '{"action":', '"', "\\", "{", "}", "[", "]", ":", ",", "1", "-1e9", ".", "null", "\n"),
+    *("\x00", "\ud800", "é"),
 ]
 answers = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 numbers = st.none() | st.booleans() | st.integers() | st.floats()

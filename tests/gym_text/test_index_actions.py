@@ -4,7 +4,6 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text.errors import StepOrderError
 from gym_text.index_actions import GAME_FIELDS, IndexActionsEnv, game_space
 from gym_text.spec import Action, TextSpec
 from gym_text.text_env import Outcome
@@ -31,23 +30,6 @@ class Lamp(IndexActionsEnv):
         self.heard = self._command(action)
         won = self.heard == "take lamp"
         return Outcome(self._state("Done."), float(won), True, success=won, action_was_valid=self.heard in self._valid)
-
-
-def test_an_index_is_the_action_at_that_place_and_one_beyond_the_list_is_not_valid():
-    for index, heard, valid in ((1, "take lamp", True), (2, "wait", True), (3, "", False)):
-        env = Lamp(actions="index")
-        env.reset(seed=0)
-        *_, info = env.step(index)
-        assert (env.heard, info["action_was_valid"], info["success"]) == (heard, valid, index == 1)
-
-
-def test_the_mask_has_true_for_each_valid_action_and_is_in_info():
-    env = Lamp(actions="index", size=5)
-    with pytest.raises(StepOrderError, match="there is none"):
-        env.action_masks()
-    _, info = env.reset(seed=0)
-    assert info["action_mask"].tolist() == env.action_masks().tolist() == [1, 1, 1, 0, 0]
-    assert len(env.get_keys_to_action()) == 5 and env.get_keys_to_action()[ord("2"),] == 1
 
 
 def test_more_valid_actions_than_the_index_space_has_places_are_told(monkeypatch):

@@ -1,6 +1,5 @@
 """Symbolic modules: their calls are actions, their answers are right, and the game does not notice them."""
 
-import copy
 import itertools
 import re
 
@@ -11,7 +10,7 @@ from experts import ENV_IDS  # noqa: F401  registers the environments
 from forks import check_forks
 
 from gym_text import UsageError
-from gym_text.textworld_express.modules import NAMED, Calculator, KnowledgeBase, Navigator
+from gym_text.textworld_express.modules import Calculator, KnowledgeBase, Navigator
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.environments.stored import check_plain
 
@@ -22,11 +21,7 @@ GAMES = {
     "CommonsenseText-v0": "knowledge",
 }
 every_game = pytest.mark.parametrize(("game", "modules"), GAMES.items())
-BEFORE = {
-    "calculator": re.compile(r"take \d"),
-    "sorter": re.compile("take "),
-    "navigator": re.compile("move "),
-}
+BEFORE = {"calculator": re.compile(r"take \d"), "sorter": re.compile("take "), "navigator": re.compile("move ")}
 """The actions before which the expert asks a module, each time."""
 
 
@@ -80,19 +75,6 @@ def test_the_game_does_not_notice_a_call_which_costs_a_step_of_the_episode(game,
 def test_forks_have_modules_of_their_own_that_have_seen_the_same(game, modules, actions, make):
     arguments = {"modules": modules, "actions": actions, "expert": "off"}
     check_forks(make(game, **arguments), make(game, **arguments), 60, 4)
-
-
-@every_game
-def test_a_copy_in_the_middle_of_an_episode_goes_on_with_calls(game, modules, make):
-    env = make(game, modules=modules)
-    _, info = env.reset(seed=3)
-    middle = len(info["gold_path"]) // 2
-    for action in info["gold_path"][:middle]:
-        env.step(action)
-    copied = copy.deepcopy(env.unwrapped)
-    for action in info["gold_path"][middle:]:
-        np.testing.assert_equal(copied.step(action), env.unwrapped.step(action))
-    copied.close()
 
 
 @every_game
@@ -229,22 +211,6 @@ def test_modules_are_named_in_an_environments_name_which_only_chooses_a_game():
     env.close()
 
 
-@pytest.mark.parametrize("vectorization_mode", ["sync", "async"])
-def test_a_vector_of_environments_has_modules(vectorization_mode):
-    more = {"vector_kwargs": {"shared_memory": False, "context": "spawn"}} if vectorization_mode == "async" else {}
-    envs = gym.make_vec("gym_text:SortingText-v0", 2, vectorization_mode, modules="sorter", **more)
-    envs.reset(seed=0)
-    obs, *_ = envs.step(("sort ascending",) * 2)
-    assert all(text.startswith("In order of quantity") for text in obs["text"])
-    envs.close()
-
-
 def test_an_unknown_module_is_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match=r"modules: .*calculater.*calculator"):
         gym.make("ArithmeticText-v0", modules="calculater")
-
-
-@pytest.mark.parametrize("name", ["calculator", "sorter", "navigator", "knowledge"])
-def test_each_module_is_documented_as_an_argument(name):
-    doc = gym.make("ArithmeticText-v0").unwrapped.__doc__
-    assert f"{name}" in re.search(r"\| `modules` \|.*", doc)[0] and NAMED[name].__doc__

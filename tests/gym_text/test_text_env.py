@@ -331,13 +331,6 @@ def test_dynamics_are_those_of_gymnasium(ours, theirs, arguments, make):
             assert outcome == expected_outcome
 
 
-@pytest.mark.parametrize(("fold", "shift"), [("train", 1_000_000), ("dev", 2_000_000), ("test", 3_000_000)])
-def test_folds_shift_the_seed(fold, shift, make):
-    plain, folded = make(CAR, expert="off"), make(CAR, expert="off", fold=fold)
-    for seed, level in ((3, shift + 3), (1_000_003, shift + 3), (999_999, shift + 999_999)):
-        assert folded.reset(seed=seed)[0]["text"] == plain.reset(seed=level)[0]["text"]
-
-
 @pytest.mark.parametrize(("env_id", "mark", "wins"), [(LANDER, 240, 16), (CAR, 90, 20)])
 def test_expert_reaches_the_mark(env_id, mark, wins, make, follow_gold_action):
     env, returns, won = make(env_id), [], 0

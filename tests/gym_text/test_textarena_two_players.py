@@ -8,15 +8,12 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.copies import fork
-from gym_text.errors import PolicyError
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
 from gym_text_policies.environments import environment_maker, make_environment
 from gym_text_policies.policies.mixed import MixedPolicy
-from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policies.user_policies import as_policy
 from gym_text_policies.policy import environment_config
-from gym_text_policies.prompts import Prompt
 from gym_text_policies.run.bench import BenchConfig, run
 
 TWO = "TextArenaTwoPlayers-v0"
@@ -86,15 +83,6 @@ def test_a_function_sees_the_game_from_its_own_side(make):
     assert obs["goal"].startswith("You are Player 0") and seen[0]["goal"].startswith("You are Player 1")
     assert obs["text"].partition("Your card is")[2][:6] != seen[0]["text"].partition("Your card is")[2][:6]
     assert set(seen[0]) == set(obs)
-
-
-def test_an_error_of_the_opponent_ends_the_episode_alone(make):
-    def fails(obs):
-        raise PolicyError("no answer")
-
-    env = make(TWO, opponent=fails, player=0)
-    (episode,) = rollout(lambda: env, load_policy("random", env), [0])
-    assert episode.error == "PolicyError: no answer (TextArenaTwoPlayers-v0, seed 0, step 1)"
 
 
 # ---------------------------------------------------------------- opponents by name
@@ -219,17 +207,6 @@ def test_what_needs_a_list_of_moves_says_so():
         with pytest.raises(UsageError, match=f"{what}: expected a game that lists its actions; this one takes any words"):
             make()
     assert as_policy(lambda obs: "hello", env)({"text": "", "goal": ""}) == "hello"
-
-
-def test_words_are_actions_in_any_mode_but_choose():
-    env = environment_maker(TALK)()
-    spec, (obs, _) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
-    assert parse_action(" [Accept] \n", spec, obs) == "[Accept]"
-    assert "enum" not in Prompt("words").schema(spec, ())["properties"]["action"]
-    for mode in ("json", "tool"):
-        policy = load_policy(ScriptedBackend(['{"action": "[Deny]"}']), env, mode=mode)
-        assert policy(policy.wrap(env).reset(seed=0)[0]) == "[Deny]"
-    assert spec.action_schema()["description"].startswith("Any words.")
 
 
 @pytest.mark.parametrize(

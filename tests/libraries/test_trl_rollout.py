@@ -7,14 +7,7 @@ import sys
 
 import pytest
 import torch
-from libraries.trl_trainers import (
-    GOTO,
-    TEMPLATES,
-    length_reward,
-    load,
-    lora,
-    weights,
-)
+from libraries.trl_trainers import GOTO, TEMPLATES, length_reward, load, lora, weights
 from trl import GRPOTrainer
 from trl.chat_template_utils import get_training_chat_template
 
@@ -169,8 +162,7 @@ def test_an_answer_that_is_no_action_is_told_and_never_replaced_by_one(rollout_t
 
 
 @pytest.mark.parametrize(
-    ("template", "arguments", "asked"),
-    [("qwen3", {}, {"think": False}), ("qwen3_5_think", {}, {"think_tokens": 4})],
+    ("template", "arguments", "asked"), [("qwen3", {}, {"think": False}), ("qwen3_5_think", {}, {"think_tokens": 4})]
 )
 def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(
     tiny_model, config, template, arguments, asked

@@ -51,14 +51,6 @@ def test_a_text_game_can_answer_an_invalid_action_itself():
     assert "Unknown action" in episode.last_observation["text"]
 
 
-def test_random_replacements_depend_on_the_seed_and_on_nothing_else():
-    def actions(num_envs, seed):
-        episodes = rollout(short_baby, policy_that_says("?", seed=seed), range(4), num_envs=num_envs)
-        return {e.seed: [s.decision.action for s in e.steps] for e in episodes}
-
-    assert actions(1, 0) == actions(4, 0) != actions(4, 1)
-
-
 def test_a_policys_configuration_says_what_it_is():
     config = policy_that_says("drop", mode="choose", seed=3).config
     assert config | {"template": "*"} == {

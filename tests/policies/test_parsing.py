@@ -55,10 +55,7 @@ def test_a_number_is_a_force_where_actions_are_numbers(answer, action):
     assert parse_action(answer, MOUNTAIN_CAR_SPEC, {}) == action
 
 
-@pytest.mark.parametrize(
-    "part",
-    ["turn left ", '{"a":[', '{"\\"', '{"action":"turn left"}', "1 ", "a-"],
-)
+@pytest.mark.parametrize("part", ["turn left ", '{"a":[', '{"\\"', '{"action":"turn left"}', "1 ", "a-"])
 def test_a_very_long_answer_means_what_a_short_one_of_its_kind_means(part):
     short, long = 3 * part, part * (60_000 // len(part))  # quadratic work would take minutes
     for spec, obs in ((BABYAI_SPEC, {}), (MOUNTAIN_CAR_SPEC, {}), (CookingWorldEnv.game_spec, KITCHEN)):

@@ -128,38 +128,6 @@ def test_what_is_not_played_is_neither_asked_for_nor_paid(share):
     assert backend.asked < steps * 0.8 and (share == {"noise": 1.0}) == (backend.asked == 0)
 
 
-class Twice(gym.Wrapper, gym.utils.RecordConstructorArgs):
-    """A game that lists each of its actions twice."""
-
-    def __init__(self, env):
-        gym.utils.RecordConstructorArgs.__init__(self)
-        super().__init__(env)
-
-    def reset(self, **kwargs):
-        obs, info = self.env.reset(**kwargs)
-        return obs | {"valid_actions": obs["valid_actions"] * 2}, info
-
-    def step(self, action):
-        obs, *rest = self.env.step(action)
-        return obs | {"valid_actions": obs["valid_actions"] * 2}, *rest
-
-
-class Even(Counted):
-    """Shares the probability among the candidates that it is given."""
-
-    def answer(self, requests):
-        return [Answer(probabilities={name: 1 / len(request.choices) for name in request.choices}) for request in requests]
-
-
-def test_an_action_that_is_listed_twice_is_one_candidate():
-    make = lambda: Twice(gym.make("CookingWorldText-v0", max_episode_steps=2))  # noqa: E731
-    (episode,) = rollout(make, load_policy(Even(), make(), mode="choose", temperature=1.0), [0])
-    assert episode.length == 2
-    for step in episode.steps:
-        assert sum(step.decision.probabilities.values()) == pytest.approx(1)
-        assert len(step.decision.probabilities) == len(set(step.observation["valid_actions"]))
-
-
 def test_a_policy_looks_ahead_in_every_loop_and_says_what_is_missing():
     def make_env():
         return gym.make("SimonSaysText-v0", game_length=2)

@@ -138,12 +138,7 @@ def test_what_does_not_fit_is_said(tmp_path):
         load_policy(name, goto())
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "make", "arguments", "own"),
-    [
-        (MaskablePPO, kitchen, {"name_length": 7}, {"n_steps": 64}),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "make", "arguments", "own"), [(MaskablePPO, kitchen, {"name_length": 7}, {"n_steps": 64})])
 def test_drawn_play_depends_on_its_seed_and_on_no_neighbour(algorithm, make, arguments, own, tmp_path):
     _, name = saved(algorithm, EncodeText(make(), **arguments), tmp_path, **own)
     policy = load_policy(name, make(), deterministic=False, seed=3)

@@ -86,10 +86,7 @@ def test_a_class_and_a_function_play_by_their_names(name, said, module):
     [
         ("own_policies:Fuor", "Did you mean 'Four'"),
         ("own_policies:Unfinished", "Can't instantiate abstract class Unfinished"),
-        (
-            "own_policies:Demanding",
-            r"Demanding\(spec, seed=0\) makes; .* got an unexpected keyword argument 'seed'",
-        ),
+        ("own_policies:Demanding", r"Demanding\(spec, seed=0\) makes; .* got an unexpected keyword argument 'seed'"),
         ("own_policies:NoPolicy", "expected a subclass of Policy, a function or an object; got the class NoPolicy"),
     ],
 )

@@ -62,11 +62,7 @@ def test_a_template_of_ones_own_is_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("user", "message"),
-    [
-        ("{{ wind }}", "'wind' is undefined"),
-        ("{{ obs.gold_action }}", "gold_action"),
-        ("{% if %}", "expected a Jinja template"),
-    ],
+    [("{{ wind }}", "'wind' is undefined"), ("{{ obs.gold_action }}", "gold_action"), ("{% if %}", "expected a Jinja template")],
 )
 def test_a_mistake_in_a_template_is_named(tmp_path, user, message):
     obs = {"text": "", "goal": "", "gold_action": "turn left"}

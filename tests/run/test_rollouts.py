@@ -112,10 +112,7 @@ def with_obs(**changes):
 HOSTILE = {
     "raises": (raises, "ZeroDivisionError: of the user's (CookingWorldText-v0, seed 1, {})\nin two lines"),
     "refuses": (refuses, "UsageError: level: expected another one (CookingWorldText-v0, seed 1, {})"),
-    "reward NaN": (
-        lambda r: (r[0], float("nan"), *r[2:]),
-        "EngineError: reward: expected a finite number (at most 1e300)",
-    ),
+    "reward NaN": (lambda r: (r[0], float("nan"), *r[2:]), "EngineError: reward: expected a finite number (at most 1e300)"),
     "score NaN": (lambda r: (*r[:4], r[4] | {"score": float("nan")}), "EngineError: score: expected a finite number"),
     "observation NaN": (
         with_obs(look=np.array([1.0, np.nan])),

@@ -25,18 +25,6 @@ def episode(key: str, error: str | None = None) -> Episode:
     return Episode(key, {"id": "Env-v0"}, {"kind": "test"}, 0, (step,), {"text": "end"}, error)
 
 
-def test_what_was_stored_is_read_by_another_store(tmp_path):
-    store = EpisodeStore(tmp_path / "run")
-    for key in ("a", "b"):
-        store.append(episode(key))
-    again = EpisodeStore(tmp_path / "run")
-    assert list(again.episodes()) == [episode("a"), episode("b")]
-    assert list(again.episodes(["b", "missing"])) == [episode("b")]
-    assert again.has("a") and not again.has("c")
-    empty = EpisodeStore(tmp_path / "empty")
-    assert empty and len(empty) == 0, "an empty store is there"
-
-
 def test_a_last_line_that_is_no_whole_record_is_said_and_cut_off(tmp_path, caplog):
     store = EpisodeStore(tmp_path)
     store.append(episode("a"))
@@ -152,13 +140,6 @@ def test_a_folder_that_cannot_be_written_can_be_read(tmp_path):
         folder.chmod(0o755)
         for file in (*folder.iterdir(), folder):
             file.unlink() if file != folder else file.rmdir()
-
-
-@pytest.mark.parametrize("record", ["7", '{"key": "a", "error": {}}', "[" * 5000])
-def test_a_line_that_is_no_record_is_named(tmp_path, record):
-    (tmp_path / "episodes.jsonl").write_text(f"{record}\n{json.dumps(episode('a').to_json())}\n")
-    with pytest.raises(UsageError, match="line 1: expected an episode"):
-        EpisodeStore(tmp_path)
 
 
 def test_records_are_found_fast_and_read_with_care(tmp_path):

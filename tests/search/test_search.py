@@ -80,13 +80,7 @@ def test_a_policy_of_another_environment_is_refused(tmp_path):
             load_policy(str(tmp_path / "broken.json"), make_environment(CAR))
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"returns": [', '"returns": [NaN, '),
-        ('"lengths": [', '"lengths": [{}, '),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [('"returns": [', '"returns": [NaN, '), ('"lengths": [', '"lengths": [{}, ')])
 def test_a_stored_evaluation_of_other_values_is_named(tmp_path, old, new):
     search(config(folder=str(tmp_path), evaluations=1))
     path = tmp_path / "evaluations.jsonl"

@@ -35,10 +35,5 @@ def test_what_is_no_plain_value_is_refused(read, text, message):
         read(text)
 
 
-def test_keys_that_are_merged_may_be_replaced(read):
-    node = read("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\nd: *a")
-    assert node.plain() == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 1, "y": 2}, "d": {"x": 1, "y": 2}}
-
-
 def test_dates_and_words_for_truth_stay_words(read):
     assert read("{a: 2020-01-01, b: off, c: true}").plain() == {"a": "2020-01-01", "b": "off", "c": True}

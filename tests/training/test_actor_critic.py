@@ -13,9 +13,7 @@ from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig
 from gym_text_policies.training.trajectories import play
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,7 @@ from gym_text_policies.training import dagger as module
 from gym_text_policies.training.dagger import DAggerConfig, dagger
 from gym_text_policies.training.sft import SFTConfig, sft
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=4"
 SHORT = {"max_steps": 1, "rows_per_step": 2}
 

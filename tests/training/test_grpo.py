@@ -24,9 +24,7 @@ from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import clipped_objective, generalised_advantages
 from gym_text_policies.training.trajectories import play
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 class Failing(Corridor):

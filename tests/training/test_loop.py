@@ -16,9 +16,7 @@ from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.trajectories import play
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread", "corridor"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread", "corridor")]
 
 
 def settings(tiny_model, folder, **options):

@@ -17,9 +17,7 @@ from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.saving import save_adapter
 from gym_text_policies.training.sft import SFTConfig
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig, clipped_objective, generalised_advantages, make_batch, run, update
 from gym_text_policies.training.trajectories import play
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 SHORT = f"{GOTO}&max_episode_steps=5"
 
 

@@ -15,9 +15,7 @@ from gym_text_policies.training import expert_iteration, grpo, ppo, rollout_gap
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread", "corridor"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread", "corridor")]
 ALGORITHMS = {
     ppo: ppo.PPOConfig(group_size=1),
     grpo: grpo.GRPOConfig(group_size=8, episodes_per_step=8, temperature=3.0),

@@ -16,9 +16,7 @@ from gym_text_policies.training.model.layouts import PackedRow, answer_losses
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.sequences import Conversation, DecisionNodes, number_decisions, passes
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 def tokenised(tokenizer, rows):

@@ -17,9 +17,7 @@ from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig, make_batch, run
 from gym_text_policies.training.trajectories import dev_success, play
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 def settings(tiny_model, folder, **options):
