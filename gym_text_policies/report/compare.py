@@ -15,6 +15,7 @@ import numpy as np
 from gym_text import html
 from gym_text.errors import UsageError, import_extra, unknown_choice
 from gym_text.registration import RETURNS
+from gym_text_policies.report import calibration
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.report.statistics import (
     STEPS_OF_WINS,
@@ -92,13 +93,15 @@ class Comparison:
     return and IQM are left out unless the same returns are possible in all."""
     tests: tuple[Mapping[str, PairedTest], ...]
     """How each policy but the first differs from the first: success, return, steps, and steps of the levels that both win."""
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """The figures of each training run on all of its levels, in one environment: what its probabilities are worth."""
 
     def to_text(self) -> str:
-        """Return two tables: the figures of the policies, and their differences."""
+        """Return the tables: the figures of the policies, their differences, and their probabilities if they have any."""
         return "\n\n".join(["\n".join(self._titles()), *map(aligned, self._tables())])
 
     def _repr_html_(self) -> str:
-        """Return the two tables for a notebook."""
+        """Return the tables for a notebook."""
         titles = [html.line(html.shown(title)) for title in self._titles()]
         tables = [html.table(heads, lines) for heads, *lines in self._tables()]
         note = html.line(html.shown(" ".join(NOTE.split()), 1000), faint=True)
@@ -112,7 +115,7 @@ class Comparison:
             yield f"{i}. {name}" + f" ({runs} training runs)" * (runs > 1) + left_out
 
     def _tables(self) -> Iterator[list[tuple[str, ...]]]:
-        """Yield the cells of the two tables, the headings first."""
+        """Yield the cells of the tables, the headings first."""
         figures = [
             (str(i), *(number(one.value, ".2f") + interval(one[1:], ".2f") for one in figure.values()))
             for i, figure in enumerate(self.figures, 1)
@@ -120,6 +123,8 @@ class Comparison:
         yield [("", *(f"{name} [95 %]" for name in self.figures[0])), *figures]
         tests = [cells for i, tests in enumerate(self.tests, 2) for cells in _cells_of_tests(i, tests)]
         yield [("", "measure", "difference [95 %]", "p", "test"), *tests]
+        if probabilities := calibration.lines(self.rows):
+            yield [line[1:] for line in probabilities]
 
 
 def _cells_of_tests(i: int, tests: Mapping[str, PairedTest]) -> Iterator[tuple[str, ...]]:
@@ -134,7 +139,9 @@ def _cells_of_tests(i: int, tests: Mapping[str, PairedTest]) -> Iterator[tuple[s
 
 def run(config: CompareConfig) -> str:
     """Return the comparisons as text."""
-    return "\n\n".join([*(one.to_text() for one in compare_policies(config.policies, config.folder)), NOTE])
+    found = compare_policies(config.policies, config.folder)
+    notes = [NOTE, calibration.NOTES.strip()] if any(calibration.lines(one.rows) for one in found) else [NOTE]
+    return "\n\n".join([*(one.to_text() for one in found), *notes])
 
 
 def compare_policies(policies: Sequence[str], folder: str | Path = CompareConfig.folder) -> list[Comparison]:
@@ -168,7 +175,10 @@ def compare_policies(policies: Sequence[str], folder: str | Path = CompareConfig
     if not parts:
         played = "; ".join(f"{name}: {_environments(one)}" for name, one in zip(policies, chosen, strict=True))
         raise UsageError(f"policies: expected levels that all have played without an error; they played {played}.")
-    found = [_compared(titles[game], policies, [runs], _failed(chosen, [game])) for game, runs in parts.items()]
+    found = []
+    for game, runs in parts.items():
+        compared = _compared(titles[game], policies, [runs], _failed(chosen, [game]))
+        found.append(replace(compared, rows=tuple(variant.row for one in chosen for variant in one[game])))
     if len(parts) > 1:
         bounds = {RETURNS.get(json.loads(game)["id"]) for game in parts}
         alike = len(bounds) == 1 and None not in bounds

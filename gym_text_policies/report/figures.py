@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +15,8 @@ from gym_text_policies.answers import REASONS
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.policies.labels import player_within, thinking
 from gym_text_policies.records import Episode, Outcome
+from gym_text_policies.report.calibration import Judged, judged
+from gym_text_policies.report.calibration import figures as probability_figures
 from gym_text_policies.report.statistics import by_level, mean, return_interval, wilson_interval
 
 
@@ -43,6 +45,10 @@ class Summary:
     """Whether the policy has tried actions in copies of the game."""
     model_calls: int = 0
     simulator_steps: int = 0
+    judged: Sequence[Judged] = ()
+    """The decisions whose probabilities can be compared with the expert's action."""
+    latencies: Sequence[float] = ()
+    """Seconds of each decision."""
 
     @property
     def won(self) -> bool:
@@ -52,7 +58,9 @@ class Summary:
     @classmethod
     def of(cls, episode: Episode) -> Summary:
         """Return the summary of an episode."""
-        return cls(**{field.name: getattr(episode, field.name) for field in dataclasses.fields(cls)})
+        names = [field.name for field in dataclasses.fields(cls) if field.name not in ("judged", "latencies")]
+        latencies = tuple(step.decision.seconds for step in episode.steps)
+        return cls(**{name: getattr(episode, name) for name in names}, judged=judged(episode), latencies=latencies)
 
 
 def labels(folder: Path) -> dict[str, str]:
@@ -71,7 +79,14 @@ def repeats_expert(row: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) ->
     return row["policy"] == "controller" and any(all(other[name] == row[name] for name in names) for other in experts)
 
 
-def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *, asked: str = "") -> dict[str, Any]:
+def row(
+    environment: str,
+    policy: str,
+    episodes: Iterable[Episode | Summary],
+    *,
+    asked: str = "",
+    order: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     """Return the figures of one row.
 
     An episode that ended in an error counts in `error` and in no mean. A level that was played more than once counts once in
@@ -83,6 +98,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         policy: Name of the row.
         episodes: The episodes of one policy in one environment.
         asked: How a language model is asked; see `how_asked`.
+        order: What other orders of the options change; see `calibration.read_orders`.
     """
     summaries = [episode if isinstance(episode, Summary) else Summary.of(episode) for episode in episodes]
     played = [summary for summary in summaries if summary.error is None]
@@ -119,6 +135,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "seconds_per_decision": sum(of("seconds")) / steps if steps else None,
         "cost": mean(of("cost")),
         "total_cost": sum(summary.cost for summary in summaries),
+        **probability_figures(played, order),
     }
 
 

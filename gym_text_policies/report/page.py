@@ -14,8 +14,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from gym_text_policies.report import calibration
 from gym_text_policies.report.compare import pairs_of
-from gym_text_policies.report.plots import bars, learning_curves
+from gym_text_policies.report.plots import bars, learning_curves, reliability
 from gym_text_policies.report.runs import Runs, Variant
 from gym_text_policies.report.statistics import FEW
 from gym_text_policies.report.table import NOTES, interval, more_notes, number, table
@@ -56,6 +57,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         episodes=f"{episodes:,}",
         index=script_json([episode.entry for episode in shown]),
         notes=" ".join(NOTES.split()),
+        probability_notes=" ".join(calibration.NOTES.split()),
         more_notes=notes,
         sources=[str(source) for source in runs.sources],
         style=Markup((_HERE / "style.css").read_text("utf-8")),
@@ -79,6 +81,8 @@ def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]
         "has_gifs": any(id(variant) in gifs for variant in variants),
         "first_ahead": ahead[0] if ahead else None,
         "bars": bars(variants),
+        "probabilities": [line[1:] for line in calibration.lines(variant.row for variant in variants)],
+        "reliability": reliability(variants),
         "comparison": pairs_of(variants),
     }
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy import stats
 
+from gym_text_policies.report.calibration import bins
 from gym_text_policies.report.curves import Curve, lines
 from gym_text_policies.report.runs import Variant, shortened
 from gym_text_policies.report.statistics import by_level, mean
@@ -77,6 +78,27 @@ def _draw_bars(axes: Axes, means: Mapping[int, tuple[float, float | None]], form
     axes.bar_label(drawn, texts, padding=3)
     axes.axvline(0, color="#59636e", linewidth=0.8)
     axes.margins(x=0.4)
+
+
+@matplotlib.rc_context(_STYLE)
+def reliability(variants: Sequence[Variant]) -> str | None:
+    """Return for each policy how often its most probable action is the expert's, by its probability; None if nobody knows."""
+    judged = {}
+    for variant in variants:
+        if decisions := [one for episode in variant.episodes if episode.error is None for one in episode.judged]:
+            judged[variant.policy] = decisions
+    if not judged:
+        return None
+    rows = math.ceil(len(judged) / _COLUMNS)
+    figure = Figure(figsize=(12, 3 * rows), layout="constrained")
+    for place, (name, decisions) in enumerate(judged.items()):
+        axes = figure.add_subplot(rows, _COLUMNS, place + 1, title=shortened(name), xlim=(0, 1), ylim=(-0.03, 1.03))
+        axes.set(xlabel="probability of the most probable action", ylabel="share that is the expert's")
+        top, right, counts = zip(*bins(decisions), strict=True)
+        axes.plot([0, 1], [0, 1], color="#59636e", linewidth=0.8, linestyle="--")
+        axes.plot(top, right, color="#7fb0dc")
+        axes.scatter(top, right, [10 + 150 * count / len(decisions) for count in counts], color="#7fb0dc")
+    return _data_uri(figure)
 
 
 @matplotlib.rc_context(_STYLE)

@@ -106,6 +106,9 @@ class PlayerOptions:
     plan: str = ""
     """A YAML file that names rows, in place of models. Each row has the settings of its policy, such as model and mode. In bench it
     may have its own number of episodes."""
+    orders: int = 0
+    """Number of orders of the options in which each language model is asked again, about at most 50 states of each row: whether its
+    answers depend on the order. By default it is asked once."""
 
     def players(
         self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), temperatures: Sequence[float] = (), **settings: Any

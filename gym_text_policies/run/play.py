@@ -27,9 +27,10 @@ from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
+from gym_text_policies.report import calibration
 from gym_text_policies.report.figures import how_asked, labels, repeats_expert
 from gym_text_policies.report.figures import row as figures_of
-from gym_text_policies.report.table import NOTES, markdown
+from gym_text_policies.report.table import NOTES, aligned, markdown
 from gym_text_policies.run.cluster import RayEngine
 from gym_text_policies.run.engine import Engine, LocalEngine
 from gym_text_policies.run.plan import PlanRow
@@ -272,11 +273,12 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
     The JSON file also has the settings, the versions of packages, the key of each row's first episode, and the rows' labels by
     these keys, including those of earlier runs into the folder.
     """
-    figures = []
+    figures, orders = [], calibration.read_orders(run.store.folder)
     for planned in run.rows:
         first = next(iter(planned.keys.values()), "")
         asked = how_asked(planned.policy, planned.plan.label)
-        of_row = figures_of(planned.plan.environment, planned.plan.label, run.episodes(planned), asked=asked)
+        name, order = (planned.plan.environment, planned.plan.label), orders.get(first)
+        of_row = figures_of(*name, run.episodes(planned), asked=asked, order=order)
         figures.append({"key": first, **of_row})
     figures = [figure for figure in figures if not repeats_expert(figure, figures)]
     folder = run.store.folder
@@ -292,7 +294,9 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
     for shown, figure in zip(kept["rows"], figures, strict=True):
         shown["key"] = figure["key"]  # an episode's, no secret
     write_atomically(folder / "table.json", json.dumps(kept, indent=2) + "\n")
-    write_atomically(folder / "table.md", f"{markdown(figures)}\n{NOTES}")
+    probabilities = calibration.lines(figures)
+    more = f"\n{aligned(probabilities)}\n{calibration.NOTES}" if probabilities else ""
+    write_atomically(folder / "table.md", f"{markdown(figures)}\n{NOTES}{more}")
     return figures
 
 

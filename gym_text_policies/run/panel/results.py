@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.policy import recorded
 from gym_text_policies.records import Episode, Outcome
+from gym_text_policies.report.calibration import FIGURES
 from gym_text_policies.report.statistics import DRAWS, mean, percentiles
 from gym_text_policies.report.table import aligned, interval, number
 from gym_text_policies.run.panel.reference import Reference, WorldReference
@@ -84,6 +85,8 @@ class WorldResult:
     policy: Mapping[str, Any]
     """The resolved configuration of the policy."""
     episodes: tuple[EpisodeResult, ...]
+    probabilities: Mapping[str, float | None] = field(default_factory=dict)
+    """What the policy's probabilities are worth here, see `report.calibration.figures`; empty if nobody has measured that."""
 
     @property
     def played(self) -> list[EpisodeResult]:
@@ -127,6 +130,12 @@ class Result:
         """Share of the steps with an unusable answer, or with an action that the environment did not understand."""
         steps = sum(episode.length for episode in self.played)
         return sum(episode.invalid for episode in self.played) / steps if steps else None
+
+    @property
+    def probabilities(self) -> dict[str, float | None]:
+        """The figures of the policy's probabilities: of each the mean over the worlds in which it is known."""
+        known = {name: [world.probabilities.get(name) for world in self.worlds.values()] for name in FIGURES}
+        return {name: mean([value for value in values if value is not None]) for name, values in known.items()}
 
     def table(self, panel: Panel, reference: Reference) -> dict[str, Any]:
         """Return the figures: of each world, and the mean over all worlds of the panel if all were played.
@@ -233,10 +242,14 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
     lines.append(("mean", "", "0", "100", *(cell({"score": table["mean"], **table}) for table in tables)))
     lines.append(("won", "", "", "", *map(won, results)))
     lines.append(("unusable", "", "", "", *map(unusable, results)))
+    worth = [worth_of(result) for result in results]
+    lines += [(name, "", "", "", *(told[name] for told in worth)) for name in WORTH]
     return (
         f"{aligned(lines)}\n\nScore [95 %]: 0 is chance and 100 the expert on the same levels; a dash if a level is missing or "
         "ended in an error.\nChance and expert: their mean returns. Won: levels that were won, of those played; in Arithmetic and "
-        "Sorting doing nothing has a\nscore, but wins nothing. Unusable: share of the steps whose answer could not be used."
+        "Sorting doing nothing has a\nscore, but wins nothing. Unusable: share of the steps whose answer could not be used.\n"
+        "Means over the worlds that tell them: Brier score against the expert's action (of equal probabilities), calibration\n"
+        "error, share of choices that stay in another order of the options, median seconds of a decision."
     )
 
 
@@ -248,6 +261,20 @@ def won(result: Result) -> str:
 def unusable(result: Result) -> str:
     """Return the share of the steps whose answer could not be used."""
     return number(result.unusable, ".0%")
+
+
+WORTH = ("Brier (uniform)", "calibration error", "same choice", "s / decision")
+"""What the tables tell of a policy's probabilities."""
+
+
+def worth_of(result: Result) -> dict[str, str]:
+    """Return what a policy's probabilities are worth, by the names of `WORTH`; a dash where it is not known."""
+    figures = result.probabilities
+    brier = (
+        f"{number(figures['brier'], '.2f')} ({number(figures['brier_uniform'], '.2f')})" if figures["brier"] is not None else "-"
+    )
+    others = (number(figures[name], ".2f") for name in ("calibration_error", "same_choice"))
+    return dict(zip(WORTH, (brier, *others, number(figures["seconds_median"], ".2g")), strict=True))
 
 
 def cell(figures: Mapping[str, Any] | None) -> str:

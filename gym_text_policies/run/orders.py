@@ -1,0 +1,103 @@
+"""How much a language model's decisions depend on the order in which its options stand: it is asked again about stored states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.game import MakeEnv
+from gym_text_policies.load import load_policy
+from gym_text_policies.policies.llm import LLMPolicy
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Episode, Turn
+from gym_text_policies.report.calibration import read_orders, write_orders
+from gym_text_policies.report.replay import replay
+from gym_text_policies.report.statistics import mean
+from gym_text_policies.run.plan import PlanRow
+from gym_text_policies.run.play import Run
+
+STATES = 50
+"""Most states of a row about which its model is asked again."""
+_AT_ONCE = 8
+"""Most turns of a call."""
+
+
+def measure(run: Run, orders: int) -> None:
+    """Ask the language model of each row again, in drawn orders of the options, and keep the figures in the run folder.
+
+    A row whose figures are kept already is not asked again, nor is one that looks ahead or whose actions are partly another's.
+
+    Args:
+        run: The rows, with their stored episodes.
+        orders: Number of drawn orders of each state.
+    """
+    if orders < 1:
+        return
+    kept = read_orders(run.store.folder)
+    for row in run.rows:
+        key = next(iter(row.keys.values()), "")
+        asked = row.plan.policy.asks_model and kept.get(key, {}).get("orders") != orders
+        if asked and (figures := _of_row(row.plan, list(run.episodes(row)), orders)):
+            kept[key] = figures
+            write_orders(run.store.folder, kept)
+
+
+def _of_row(row: PlanRow, episodes: Sequence[Episode], orders: int) -> dict[str, float]:
+    """Return the figures of a row: ``same_choice``, ``variation`` if probabilities are known, ``states`` and ``orders``."""
+    make_env = environment_maker(row.environment, **row.policy.rendering | dict(row.arguments))
+    with closing(make_env()) as env:
+        policy = load_policy(row.policy, env)
+    if not isinstance(policy, LLMPolicy):
+        return {}
+    turns = [turn for episode in episodes if episode.error is None for turn in _turns(episode, lambda: policy.wrap(make_env()))]
+    turns = [turn for turn in turns if len(policy.spec.names(dict(turn.obs))) > 1]
+    rng = np.random.default_rng(0)
+    turns = [turns[i] for i in sorted(rng.choice(len(turns), min(STATES, len(turns)), replace=False))]
+    first = _decisions(policy, turns)
+    pairs: list[tuple[Decision, Decision]] = []
+    for _ in range(orders):
+        pairs += zip(first, _decisions(policy, [_reordered(policy, turn, rng) for turn in turns]), strict=True)
+    figures = {
+        "same_choice": mean([_choice(one) == _choice(other) for one, other in pairs]),
+        "variation": mean([_variation(one, other) for one, other in pairs if one.probabilities]),
+    }
+    return {name: value for name, value in figures.items() if value is not None} | {"states": len(turns), "orders": orders}
+
+
+def _turns(episode: Episode, make_env: MakeEnv) -> Iterator[Turn]:
+    """Yield the turn of each recorded decision, by playing the episode again in an environment with the policy's wrappers."""
+    turn: Turn | None = None
+    for state in replay(episode, make_env):
+        if state.number < episode.length:
+            before = episode.steps[state.number - 1].decision
+            turn = turn.after(before, state.obs) if turn else Turn(state.obs, np.random.default_rng(0))
+            yield turn
+
+
+def _reordered(policy: Policy, turn: Turn, rng: np.random.Generator) -> Turn:
+    """Return a turn whose valid actions stand in another order, drawn at random. The rules of the game stay as they are."""
+    names = policy.spec.names(dict(turn.obs))
+    return replace(turn, obs={**turn.obs, "valid_actions": tuple(names[i] for i in rng.permutation(len(names)))})
+
+
+def _decisions(policy: Policy, turns: Sequence[Turn]) -> list[Decision]:
+    """Ask about each turn; what a turn draws, as for a thought, does not depend on its order."""
+    asked = [replace(turn, rng=np.random.default_rng(0)) for turn in turns]
+    return [decision for i in range(0, len(asked), _AT_ONCE) for decision in policy.decide(asked[i : i + _AT_ONCE])]
+
+
+def _choice(decision: Decision) -> str | None:
+    """Return the most probable action, else the action that the model named; None if its answer could not be used."""
+    if shares := decision.probabilities:
+        return max(shares, key=shares.__getitem__)
+    return decision.action if decision.valid else None
+
+
+def _variation(one: Decision, other: Decision) -> float:
+    """Return the total variation distance between the probabilities of two decisions about the same actions, 0 to 1."""
+    shares, others = one.probabilities or {}, other.probabilities or {}
+    return sum(abs(share - others.get(name, 0.0)) for name, share in shares.items()) / 2
