@@ -147,6 +147,24 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.fixture(scope="module")
+def decision_model(tiny_model: str) -> Any:
+    """Return that model as a backend, which the tests of a file share."""
+    from gym_text_policies.backends.load import load_backend
+
+    return load_backend(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def decision_url(decision_model: Any) -> Iterator[str]:
+    """Yield the address of that model, served as a decision model with the name tiny."""
+    from gym_text_policies.bridges.decisions import create_app
+    from gym_text_policies.bridges.serving import serving
+
+    with serving(create_app(decision_model, "tiny")) as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     """Return a small language model with random weights, and its tokenizer."""

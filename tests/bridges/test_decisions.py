@@ -29,19 +29,8 @@ CHAT = [{"role": "system", "content": "You play a game."}, {"role": "user", "con
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model):
-    return load_backend(tiny_model)
-
-
-@pytest.fixture(scope="module")
-def url(model):
-    with serving(create_app(model, "tiny")) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def labelled(model):
-    with serving(create_app(model, "tiny", decide="labels")) as address:
+def labelled(decision_model):
+    with serving(create_app(decision_model, "tiny", decide="labels")) as address:
         yield address
 
 
@@ -58,12 +47,12 @@ def status(url, body, path="/v1/systemone"):
         return reply.code, json.load(reply)
 
 
-def test_the_command_serves_a_model_to_ollamas_client(tiny_model, tmp_path, model):
+def test_the_command_serves_a_model_to_ollamas_client(tiny_model, tmp_path, decision_model):
     command = ["gym-text", "serve", "--model", tiny_model]
     with process_serving(command, "/health", tmp_path / "log") as url, Client(url) as client:
         reply = client.systemone(tiny_model, STATE, {"next": TEAM, "open": OPEN, "far": FAR})
     user = {"role": "user", "content": f"{STATE}\n\nWhat next?"}
-    expected = model.answer([Request((user,), ("turn left", "go", "open the door"))])[0].probabilities
+    expected = decision_model.answer([Request((user,), ("turn left", "go", "open the door"))])[0].probabilities
     answer = reply.answers["next"]
     assert list(answer.probabilities) == ["left", "go", "open"]
     assert list(answer.probabilities.values()) == pytest.approx(list(expected.values()), rel=1e-4)
@@ -75,7 +64,7 @@ def test_the_command_serves_a_model_to_ollamas_client(tiny_model, tmp_path, mode
     assert reply.usage.input_tokens > 100 and reply.usage.output_tokens == 0
 
 
-def test_openais_client_gets_the_probabilities_of_mode_choose_for_a_chat(url, model):
+def test_openais_client_gets_the_probabilities_of_mode_choose_for_a_chat(decision_url, decision_model):
     choices = ("turn left", "go forward", "pick up")
     questions = [
         {"type": "choice", "name": "next", "instructions": "", "choices": [{"value": choice} for choice in choices]},
@@ -83,10 +72,10 @@ def test_openais_client_gets_the_probabilities_of_mode_choose_for_a_chat(url, mo
         {"type": "score", "instructions": "How far?", "levels": [{"label": "near"}, {"label": "far", "description": "10 steps"}]},
         {"type": "choice", "instructions": "Is it?", "choices": [{"value": True}, {"value": "true"}, {"value": False}]},
     ]
-    with OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+    with OpenAI(base_url=f"{decision_url}/v1", api_key="none") as client:
         decision = client.decisions.create(model="tiny", input=CHAT, questions=questions)
     chosen, predicate, score, booleans = decision.answers
-    expected = model.answer([Request(tuple(CHAT), choices)])[0].probabilities
+    expected = decision_model.answer([Request(tuple(CHAT), choices)])[0].probabilities
     assert {row.value: row.probability for row in chosen.probabilities} == pytest.approx(dict(expected))
     assert (chosen.name, chosen.choice, predicate.name) == ("next", max(expected, key=expected.get), None)
     assert [(row.label, row.value) for row in score.probabilities] == [("near", 0), ("far", 1)]
@@ -95,17 +84,17 @@ def test_openais_client_gets_the_probabilities_of_mode_choose_for_a_chat(url, mo
     assert decision.usage.total_tokens == decision.usage.input_tokens > decision.usage.input_tokens_details.cached_tokens
 
 
-def test_a_state_of_messages_is_a_chat_and_other_json_a_text(url, model):
+def test_a_state_of_messages_is_a_chat_and_other_json_a_text(decision_url, decision_model):
     asked = {**TEAM, "instructions": "", "criteria": {"left": None, "right": None}}
-    expected = model.answer([Request(tuple(CHAT), ("left", "right"))])[0].probabilities
-    assert ask(url, CHAT, q=asked)["q"].probabilities == pytest.approx(dict(expected))
+    expected = decision_model.answer([Request(tuple(CHAT), ("left", "right"))])[0].probabilities
+    assert ask(decision_url, CHAT, q=asked)["q"].probabilities == pytest.approx(dict(expected))
     written = {"role": "user", "content": '{"room": "kitchen"}'}
-    expected = model.answer([Request((written,), ("left", "right"))])[0].probabilities
-    assert ask(url, {"room": "kitchen"}, q=asked)["q"].probabilities == pytest.approx(dict(expected))
+    expected = decision_model.answer([Request((written,), ("left", "right"))])[0].probabilities
+    assert ask(decision_url, {"room": "kitchen"}, q=asked)["q"].probabilities == pytest.approx(dict(expected))
 
 
-def test_no_answer_depends_on_other_options_their_order_or_any_name(url):
-    base = ask(url, q=TEAM)["q"].probabilities
+def test_no_answer_depends_on_other_options_their_order_or_any_name(decision_url):
+    base = ask(decision_url, q=TEAM)["q"].probabilities
     texts = {name: text or name for name, text in TEAM["criteria"].items()}
     changed = {
         "backwards": dict(reversed(texts.items())),
@@ -114,7 +103,7 @@ def test_no_answer_depends_on_other_options_their_order_or_any_name(url):
         "renamed": {f"option {n}": text for n, text in enumerate(texts.values())},
         "cloned": {**texts, "again": texts["left"]},
     }
-    answers = ask(url, **{name: {**TEAM, "criteria": criteria} for name, criteria in changed.items()})
+    answers = ask(decision_url, **{name: {**TEAM, "criteria": criteria} for name, criteria in changed.items()})
     assert answers["backwards"].probabilities == pytest.approx(base, rel=1e-4)
     for name in ("one less", "one more"):
         kept = {option: share for option, share in answers[name].probabilities.items() if option in base}
@@ -124,7 +113,7 @@ def test_no_answer_depends_on_other_options_their_order_or_any_name(url):
     assert list(answers["renamed"].probabilities.values()) == pytest.approx(list(base.values()), rel=1e-4)
     cloned = answers["cloned"].probabilities
     assert cloned["left"] == cloned["again"] == pytest.approx(base["left"] / 2, rel=1e-4)
-    yes = ask(url, noul=OPEN, choice={**OPEN, "type": "choice", "criteria": {"no": "No", "yes": "Yes"}})
+    yes = ask(decision_url, noul=OPEN, choice={**OPEN, "type": "choice", "criteria": {"no": "No", "yes": "Yes"}})
     assert yes["choice"].probabilities["yes"] == pytest.approx(yes["noul"].noul, rel=1e-4)
 
 
@@ -170,14 +159,14 @@ def test_a_state_is_read_once_for_its_questions_and_requests_that_wait_are_one_b
         ({"state": "word " * 5000}, 400, "expected a prompt of at most"),
     ],
 )
-def test_a_refusal_has_the_formats_status_and_says_what_was_expected(url, change, code, words):
-    answered, reply = status(url, {"model": "tiny", "state": STATE, "questions": {"q": OPEN}} | change)
+def test_a_refusal_has_the_formats_status_and_says_what_was_expected(decision_url, change, code, words):
+    answered, reply = status(decision_url, {"model": "tiny", "state": STATE, "questions": {"q": OPEN}} | change)
     assert answered == code and words in str(reply["detail"])
 
 
 @pytest.mark.parametrize(("header", "code"), [({"Content-Length": "2000000"}, 413), ({"Content-Encoding": "zstd"}, 415)])
-def test_a_body_that_is_too_long_or_compressed_is_refused_unread(url, header, code):
-    with closing(HTTPConnection(url.removeprefix("http://"))) as connection:
+def test_a_body_that_is_too_long_or_compressed_is_refused_unread(decision_url, header, code):
+    with closing(HTTPConnection(decision_url.removeprefix("http://"))) as connection:
         connection.putrequest("POST", "/v1/systemone")
         for name, value in ({"Content-Length": "0"} | header).items():
             connection.putheader(name, value)
@@ -186,8 +175,8 @@ def test_a_body_that_is_too_long_or_compressed_is_refused_unread(url, header, co
         assert reply.status == code and "expected a body" in json.load(reply)["detail"]
 
 
-def test_openais_client_raises_its_own_errors(url):
-    with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+def test_openais_client_raises_its_own_errors(decision_url):
+    with OpenAI(base_url=f"{decision_url}/v1", api_key="none", max_retries=0) as client:
         question = {"type": "predicate", "instructions": "Is it?"}
         with pytest.raises(NotFoundError, match="'tiny' is"):
             client.decisions.create(model="gpt-6-luna", input=STATE, questions=[question])
@@ -198,9 +187,9 @@ def test_openais_client_raises_its_own_errors(url):
             assert refused.value.body["type"] == "invalid_request_error"
 
 
-def test_one_request_too_many_is_refused_and_one_that_fails_harms_no_other(model):
+def test_one_request_too_many_is_refused_and_one_that_fails_harms_no_other(decision_model):
     body = {"model": "tiny", "state": STATE, "questions": {"q": OPEN}}
-    with serving(create_app(model, "tiny", max_sessions=1)) as url, ThreadPoolExecutor(8) as pool:
+    with serving(create_app(decision_model, "tiny", max_sessions=1)) as url, ThreadPoolExecutor(8) as pool:
 
         def code(n):
             request = urllib.request.Request(f"{url}/v1/systemone", json.dumps({**body, "state": f"{n} {STATE * 20}"}).encode())
@@ -214,7 +203,7 @@ def test_one_request_too_many_is_refused_and_one_that_fails_harms_no_other(model
 
         codes = set(pool.map(code, range(24)))
     assert codes == {200, 429}
-    with serving(create_app(model, "tiny")) as url, ThreadPoolExecutor(4) as pool:
+    with serving(create_app(decision_model, "tiny")) as url, ThreadPoolExecutor(4) as pool:
         states = ["word " * 5000, *(f"{n} {STATE}" for n in range(3))]
         tried = [pool.submit(ask, url, state, q=OPEN) for state in states]
         assert [type(each.exception()) for each in tried] == [ResponseError, *[type(None)] * 3]

@@ -25,7 +25,7 @@ REQUIREMENTS = {
         *("multidict==7.2.1", "propcache==0.5.4", "aiohappyeyeballs==2.7.1", "aiosignal==1.4.0", "frozenlist==1.8.0"),
         *("importlib_metadata==10.2.0", "zipp==4.1.2"),
     ),
-    "decision_clients": ("typesafe-sdk==0.7.5", "pydantic-ai-slim==2.68.0"),
+    "decision_clients": ("typesafe-sdk==0.7.5", "pydantic-ai-slim==2.68.0", "litellm==1.110.2"),
     "inspect_ai": ("inspect-ai==0.3.285",),
     "verl_skyrl": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
