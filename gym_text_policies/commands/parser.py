@@ -85,7 +85,7 @@ COMMANDS = {
         "let a language model learn by GRPO: it compares its episodes of the same level", "training.grpo", "GRPOConfig"
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "training.ppo", "PPOConfig"),
-    "export": Command("write training data for OpenAI (and submit it) or TRL", "data.export", "ExportConfig"),
+    "export": Command("write training data for TRL and other trainers", "data.export", "ExportConfig"),
     "serve": Command("serve an environment by OpenEnv's protocol, or a model as a decision model", "commands.serve", "ServeConfig"),
 }
 

@@ -1,34 +1,27 @@
-"""`export`: training data for OpenAI, with an upload, and for TRL."""
+"""`export`: training data as chats in OpenAI's form and for TRL."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
+from gym_text.errors import UsageError, check_choice
 from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import Row, answer_message
-from gym_text_policies.files.redaction import hide_keys
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.records import Message
 
 Format = Literal["openai", "trl-sft", "trl-dpo"]
-_OVER = ("succeeded", "failed", "cancelled")
-SUFFIX = "gym-text"
-"""Part of a fine-tuned model's name."""
-POLL, MOST_SECONDS = 30.0, 86_400.0
-"""Seconds from one look at a job of OpenAI to the next, and most seconds to wait for its end. The job goes on after that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write training data for TRL; or chats for OpenAI, and submit them."""
+    """Write training data in other trainers' forms: chats as OpenAI has them, or TRL's."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
@@ -37,14 +30,9 @@ class ExportConfig:
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     file: str | None = None
     """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
-    submit_to: str = ""
-    """OpenAI model to fine-tune on the file. By default the file is only written. OpenAI's client reads the key from
-    OPENAI_API_KEY, and the address of another server from OPENAI_BASE_URL."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
-        if self.submit_to and self.format != "openai":
-            raise UsageError(f"submit_to: expected it together with format openai; got format={self.format!r}.")
 
 
 def openai_chats(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -93,36 +81,8 @@ _RECORDS = {"openai": (openai_chats, "chats"), "trl-sft": (completions, "answers
 """By the format what makes the records of its lines, and what a line is."""
 
 
-def submit(file: str | Path, model: str) -> str:
-    """Upload a file, fine-tune a model of OpenAI on it, wait for the end of the job, and return the tuned model's name.
-
-    Raises:
-        PolicyError: If the job fails, or does not end within `MOST_SECONDS`.
-    """
-    openai = import_extra("openai", "openai")
-    try:
-        client = openai.OpenAI()
-        with Path(file).open("rb") as data:
-            uploaded = client.files.create(file=data, purpose="fine-tune")
-        job = client.fine_tuning.jobs.create(model=model, training_file=uploaded.id, suffix=SUFFIX)
-        end = time.monotonic() + MOST_SECONDS
-        while job.status not in _OVER:
-            if time.monotonic() > end:
-                raise PolicyError(
-                    f"fine-tuning {job.id}: expected an end within {MOST_SECONDS:g} s; the job is {job.status}, and goes on."
-                )
-            time.sleep(POLL)
-            job = client.fine_tuning.jobs.retrieve(job.id)
-    except openai.OpenAIError as error:
-        raise PolicyError(f"fine-tuning: {type(error).__name__}: {hide_keys(str(error))}") from None
-    if job.status != "succeeded" or not job.fine_tuned_model:
-        reason = job.error.message if job.error else "no reason given"
-        raise PolicyError(f"fine-tuning {job.id}: expected success; it is {job.status}: {hide_keys(reason)}.")
-    return str(job.fine_tuned_model)
-
-
 def run(config: ExportConfig) -> str:
-    """Write the file, submit it if the settings say so, and return the result in one line."""
+    """Write the file, and return the result in one line."""
     path = Path(config.file or f"runs/data/{config.format}.jsonl")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
@@ -130,6 +90,4 @@ def run(config: ExportConfig) -> str:
     records = records_of([row for source in config.data for row in read_rows(source)])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records))
-    if not config.submit_to:
-        return f"{len(records)} {unit}: {path}"
-    return f"The tuned model: openai:{submit(path, config.submit_to)}"
+    return f"{len(records)} {unit}: {path}"
