@@ -8,16 +8,19 @@ answered by yes or no.
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from gym_text_policies import prompts
+
 Decide = Literal["exact", "listed", "labels"]
 """How options are asked about, see `TypedQuestion.asked`."""
 WAYS: tuple[Decide, ...] = get_args(Decide)
-LABELS = {"noul": ("Yes", "No")} | dict.fromkeys(("choice", "score"), tuple(string.ascii_uppercase))
+LABELS = {"noul": ("Yes", "No")} | dict.fromkeys(("choice", "score"), tuple(prompts.LABELS))
 """The labels of the first options of a question, by its type."""
+NEXT_ACTION = "Which action comes next?"
+"""Instructions of the question that a player is asked."""
 MOST_OPTIONS = 255
 """Most options or levels of a question in either format."""
 

@@ -39,7 +39,7 @@ class ServeConfig:
     decide: Decide = "exact"
     """How a model decides. exact: by the probability of the whole text of each option (its description, or else its name), none of
     which the prompt lists. listed: the options stand in the prompt in their order. labels: they have letters, and the letters'
-    tokens are compared, for at most 26 options."""
+    tokens are compared, for at most 62 options."""
     host: str = "127.0.0.1"
     """Address to listen at. By default only this machine reaches it. 0.0.0.0 listens at every address, as a container needs."""
     port: int = 8000

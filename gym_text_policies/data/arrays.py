@@ -69,7 +69,7 @@ def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
             raise UsageError("episodes: expected decisions without thoughts, of which no array has room. Play with think=False.")
         for step in episode.steps:
             chances, action = step.decision.probabilities, step.decision.action
-            if not step.decision.messages or not chances or action not in chances:
+            if not step.decision.messages or not chances or action not in chances or step.decision.probability_kind == "letter":
                 raise UsageError(
                     "episodes: expected decisions of a language model in mode 'choose', with a prompt and probabilities; "
                     f"got the action {action!r} without. Play with load_policy(model, env, mode='choose', temperature=1.0)."

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.episode_state import Expert
-from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.errors import PolicyError, UsageError, check_choice, check_int
 from gym_text.experts import check_expert
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
@@ -215,10 +215,13 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
         if not fate:
             before = len(distinct)
             labelled = by_plan(trimmed(episode, copied, config.playouts)) if config.trim else episode
-            for learnt in rows_of(labelled, spec, config.prompting, "expert" if config.trim else config.learnt, prompt):
-                distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
-            kept = "kept" if episode.error is None else "kept up to an error"
-            fate = kept if len(distinct) > before else "duplicates or unlabelled"
+            try:
+                for learnt in rows_of(labelled, spec, config.prompting, "expert" if config.trim else config.learnt, prompt):
+                    distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
+                kept = "kept" if episode.error is None else "kept up to an error"
+                fate = kept if len(distinct) > before else "duplicates or unlabelled"
+            except PolicyError:
+                fate = "with more actions than labels"
         fates[fate] += 1
     return fates
 

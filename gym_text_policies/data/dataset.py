@@ -16,14 +16,14 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.data.rows import Row
 from gym_text_policies.files.folders import replace_folder
-from gym_text_policies.files.json_data import check_environment, checked, checked_message
+from gym_text_policies.files.json_data import check_environment, checked, checked_message, is_finite
 from gym_text_policies.files.run_folders import writing
 from gym_text_policies.files.safe_files import check_folder
 from gym_text_policies.prompts.tools import called_action
 
 ROLES = ("system", "user", "assistant")
-_OPTIONAL = ("thoughts", "tool")
-"""Fields that a record may lack: where no row has thoughts or a tool."""
+_OPTIONAL = ("thoughts", "tool", "options", "shares")
+"""Fields that a record may lack: where no row has them."""
 _SHOWN = 60
 """Most characters of a value that an error shows."""
 
@@ -73,6 +73,7 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name not in _OPTIONAL}
     fields |= {"thoughts": tuple(record.get("thoughts") or ()), "tool": record.get("tool") or ""}
+    fields |= {name: tuple(map(tuple, record.get(name) or ())) for name in ("options", "shares")}
     try:
         kept = ("role", "content", "call") if fields["tool"] else ("role", "content")
         messages = tuple({key: said[key] for key in kept if said.get(key) is not None} for said in fields["messages"])
@@ -96,6 +97,13 @@ def _expected(row: Row) -> Iterator[tuple[str, Any, str, Any]]:
     before = [isinstance(text, str) and (label or not text) for text, label in zip(row.thoughts, row.labels, strict=False)]
     fits = len(row.thoughts) in (0, len(row.labels)) and all(before)
     yield "thoughts", row.thoughts, "a text for each message, empty where the label is", fits
+    fits = len(row.options) in (0, len(row.labels)) and all(isinstance(name, str) for names in row.options for name in names)
+    yield "options", row.options, "texts for each message", fits
+    shares = [
+        not own or (len(own) == len(names) and all(map(is_finite, own)))
+        for own, names in zip(row.shares, row.options, strict=False)
+    ]
+    yield "shares", row.shares, "a number for each option, or none", len(shares) == len(row.shares) and all(shares)
     data = json.loads(row.environment)
     named = isinstance(data, dict) and isinstance(data.get("id"), str) and isinstance(data.get("kwargs"), dict)
     yield "environment", row.environment, "a JSON object with id and kwargs", named

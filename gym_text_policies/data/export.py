@@ -1,4 +1,4 @@
-"""`export`: training data as chats in OpenAI's form and for TRL."""
+"""`export`: training data as chats in OpenAI's form, for TRL, and for trainers of decision models."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from gym_text.errors import UsageError, check_choice
 from gym_text_policies.data.calls import as_openai_reads, as_template_reads, said_in, template_tools
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.preferences import preference_pairs
+from gym_text_policies.data.questions import typed_questions
 from gym_text_policies.data.rows import Row, answer_message
 from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.records import Message
 
-Format = Literal["openai", "trl-sft", "trl-dpo"]
+Format = Literal["openai", "trl-sft", "trl-dpo", "systemone"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write training data in other trainers' forms: chats as OpenAI has them, or TRL's."""
+    """Write training data in other trainers' forms: chats as OpenAI has them, TRL's, or that of decision models."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse answer of two episodes of a level)."""
+    the worse answer of two episodes of a level); systemone (a state, a question with its options, and the right one)."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     file: str | None = None
@@ -77,7 +78,10 @@ def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return records
 
 
-_RECORDS = {"openai": (openai_chats, "chats"), "trl-sft": (completions, "answers"), "trl-dpo": (preference_pairs, "pairs")}
+_RECORDS = {
+    **{"openai": (openai_chats, "chats"), "trl-sft": (completions, "answers"), "trl-dpo": (preference_pairs, "pairs")},
+    "systemone": (typed_questions, "questions"),
+}
 """By the format what makes the records of its lines, and what a line is."""
 
 

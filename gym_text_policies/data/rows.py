@@ -15,20 +15,19 @@ chat template writes both when the model learns and when it plays, so the same r
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice
-from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.data.calls import row_calls
+from gym_text_policies.data.targets import targets_of
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
+from gym_text_policies.prompts import LABELS as OPTION_LABELS
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import as_calls, call_of, tool_function
 from gym_text_policies.records import Episode, Message, Step
@@ -138,6 +137,10 @@ class Row:
     """The tool whose calls the labels are, as JSON: see `Request.tool`. Empty if the labels are words."""
     own_labels: bool = False
     """Whether the labels are the player's own answers, maybe in other words than the names of actions, which the messages have."""
+    options: tuple[tuple[str, ...], ...] = ()
+    """For each message the names of the actions that its label is one of. Empty if the game lists no actions."""
+    shares: tuple[tuple[float, ...], ...] = ()
+    """For each message the probabilities of the options that a search has found. Empty if the player does not look ahead."""
 
     @property
     def decisions(self) -> int:
@@ -176,15 +179,20 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
     origin = {**_origin(episode, spec, policy, prompt), "own_labels": labels == "own"}
     rows: list[Row] = []
     messages: list[Message] = []
-    learnt: list[tuple[str, str]] = []
+    learnt: list[_Learnt] = []
     # `prompts_of` also yields a prompt after the last step, which `zip` leaves out.
     for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
         if list(prompted[: len(messages)]) != messages:
             rows.append(_row(messages, learnt, origin))
             messages, learnt = [], []
-        learnt += [("", "")] * (len(prompted) - len(learnt))
+        learnt += [_Learnt()] * (len(prompted) - len(learnt))
         label, before = (step.gold_action or "", "") if labels == "expert" else _own_label(step, policy, prompt)
-        learnt.append((call_of(label) if calls and label else label, before))
+        options = spec.names(dict(step.observation)) if label else ()
+        if prompt.by_label:
+            label = OPTION_LABELS[options.index(label)] if label in options else ""
+        found = targets_of(step.decision) if labels == "own" else {}
+        shares = tuple(found.get(name, 0.0) for name in options) if found else ()
+        learnt.append(_Learnt(call_of(label) if calls and label else label, before, options, shares))
         action = step.decision.action
         messages = [*prompted, answer_message(call_of(action) if calls else action, calls=calls)]
     rows.append(_row(messages, learnt, origin))
@@ -213,38 +221,19 @@ def _origin(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prom
     }
 
 
-def _row(messages: Sequence[Message], learnt: Sequence[tuple[str, str]], origin: Mapping[str, Any]) -> Row:
-    """Return a row; `learnt` has for each message a label and the thought before it."""
-    labels, thoughts = zip(*learnt, strict=True) if learnt else ((), ())
-    return Row(tuple(messages), labels, thoughts=thoughts if any(thoughts) else (), **origin)
+class _Learnt(NamedTuple):
+    """What is learnt in place of a message: see the fields of `Row`."""
+
+    label: str = ""
+    thought: str = ""
+    options: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
-def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
-    """Return rows in which some names are exchanged with each other at random, anew for each row.
-
-    In the data a name may always mean the same: a chicken leg is always grilled. A model could learn that by heart and ignore the
-    text. After the exchange the text alone tells what a name means.
-
-    Args:
-        rows: The rows.
-        names: Names of things; see `gym_text.wrappers.exchange_names.Names`.
-        seed: Seed of the draws.
-
-    Raises:
-        UsageError: If a thing has no other thing with as many names, a name is given twice, or no row contains a name.
-    """
-    things = Names(names)
-    missing = things.single - {name for row in rows for message in row.messages for name in things.names_in(message["content"])}
-    if missing:
-        raise UsageError(f"interchangeable: expected names that the data contain; missing are {sorted(missing)}.")
-    rng = random.Random(seed)
-    exchanged = []
-    for row in rows:
-        rename = functools.partial(things.rename, new=things.draw(rng))
-        messages = tuple({key: text if key == "role" else rename(text) for key, text in said.items()} for said in row.messages)
-        labels, thoughts = (tuple(map(rename, texts)) for texts in (row.labels, row.thoughts))
-        exchanged.append(dataclasses.replace(row, messages=messages, labels=labels, thoughts=thoughts, tool=rename(row.tool)))
-    return exchanged
+def _row(messages: Sequence[Message], learnt: Sequence[_Learnt], origin: Mapping[str, Any]) -> Row:
+    labels, *others = zip(*learnt, strict=True) if learnt else ((), (), (), ())
+    given: dict[str, Any] = {name: each for name, each in zip(("thoughts", "options", "shares"), others, strict=True) if any(each)}
+    return Row(tuple(messages), labels, **given, **origin)
 
 
 def _ends_with_its_label(row: Row) -> Row:
@@ -259,7 +248,8 @@ def _own_label(step: Step, policy: PolicyConfig, prompt: Prompt) -> tuple[str, s
     if not decision.valid or decision.thought_cut:
         return "", ""
     thought = "" if prompt.thinks else decision.reasoning or ""  # a strategy that thinks has its reasoning in the answer
-    said = None if policy.mode == "tool" else decision.completion  # a call is written anew: it may name the action otherwise
+    anew = policy.mode == "tool" or prompt.by_label  # a call may name the action otherwise
+    said = None if anew else decision.completion
     return said or decision.action, thought
 
 

@@ -38,8 +38,9 @@ class PromptOptions:
     strategy: str | None = None
     """The prompt's template: zero_shot (the situation and the actions, the default without an adapter), unlisted (without the
     actions, for mode choose), reasoning and reflection (thoughts in words), few_shot and retrieval (with the expert's examples),
-    chat (one conversation; with history all, as adapters are trained), words (for games that list no actions), balrog, tenths
-    (numbers alone), compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
+    chat (one conversation; with history all, as adapters are trained), labels (the actions behind letters, which mode choose
+    compares), words (for games that list no actions), balrog, tenths (numbers alone), compact (tenths or chat), tool and tool_short
+    (for mode tool), or the path of a template."""
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 

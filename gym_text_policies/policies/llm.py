@@ -13,7 +13,7 @@ from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History, Picture
 from gym_text_policies.answers import reply_to, why_unusable
-from gym_text_policies.backends.base import THINKING, Backend, Request
+from gym_text_policies.backends.base import THINKING, Answer, Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import FewShot
@@ -21,7 +21,7 @@ from gym_text_policies.policies.parsing import names_several, parse_action, read
 from gym_text_policies.policies.question import Question
 from gym_text_policies.policies.seen_pictures import EXAMPLE, check_pictures, seen_picture
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts import LABELS, Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
 from gym_text_policies.records import Decision, Message, Turn
 
@@ -82,6 +82,11 @@ class LLMPolicy(Policy):
         if self._mode == "choose":
             check_lists_actions(spec, "mode 'choose'")
         self._prompt.check_answers(calls=self._mode == "tool")
+        if self._prompt.by_label and (self._mode != "choose" or self._thinks):
+            raise UsageError(
+                f"strategy {given['strategy']!r}: expected mode='choose', which compares the labels of the actions; "
+                f"got mode={self._mode!r}."
+            )
         if self._prompt.needs_names:
             check_lists_actions(spec, f"strategy {given['strategy']!r}")
         self._history: Depth = given["history"]
@@ -202,7 +207,8 @@ class LLMPolicy(Policy):
                     "tokens=True: expected a model that gives its tokens (in this process, or behind llama.cpp or vLLM); "
                     f"{self._backend.config} gives none in mode {self._mode!r}."
                 )
-            question.answers.append(thought_apart(answer, question.names))
+            named = _of_names(answer, question.names) if choose and self._prompt.by_label else answer
+            question.answers.append(thought_apart(named, question.names))
 
     def _request(
         self, messages: Sequence[Message], names: tuple[str, ...], rng: np.random.Generator, episode: str = "", *, choose: bool
@@ -215,8 +221,9 @@ class LLMPolicy(Policy):
         schemas = {"json": self._prompt.schema, "tool": argument_schema}
         return Request(
             tuple(messages),
-            choices=names if choose else None,
+            choices=None if not choose else tuple(LABELS[: len(names)]) if self._prompt.by_label else names,
             probabilities=not self._best_alone,
+            end_of_turn=not self._prompt.by_label,
             schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,
             tool=tool_function(self.spec) if self._mode == "tool" else None,
             max_tokens=self._max_tokens or self._least_tokens + max(0, longest + 1 - _SHORT),  # room for any valid name
@@ -285,6 +292,18 @@ class LLMPolicy(Policy):
                 f"answer: expected one of {names}; got {question.text!r} ({question.invalid}). Set on_invalid to play on."
             )
         return self._on_invalid
+
+
+def _of_names(answer: Answer, names: Sequence[str]) -> Answer:
+    """Return an answer about labels as one about the actions that they stand for."""
+    named = dict(zip(LABELS, names, strict=False))
+    return dataclasses.replace(
+        answer,
+        probabilities=answer.probabilities and {named[label]: share for label, share in answer.probabilities.items()},
+        probability_kind="letter",
+        choice=answer.choice and named[answer.choice],
+        tokens=answer.tokens and {named[label]: read for label, read in answer.tokens.items()},
+    )
 
 
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:

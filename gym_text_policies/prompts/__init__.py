@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gym_text import TextSpec, UsageError
-from gym_text.errors import check_choice
+from gym_text.errors import PolicyError, check_choice
 from gym_text_policies.files.safe_files import check_regular
 from gym_text_policies.prompts.tools import as_calls, call_of, called_action
 from gym_text_policies.records import Message
@@ -24,6 +25,8 @@ TOOL_STRATEGY = "tool"
 """The strategy whose messages TRL makes, too, of an environment of `gym_text_policies.bridges.trl`."""
 TOOL_STRATEGIES = (TOOL_STRATEGY, "tool_short")
 """Strategies whose prompts ask for calls of the tool ``act``."""
+LABELS = string.ascii_uppercase + string.ascii_lowercase + string.digits
+"""What stands for the first, the second … action in prompts that list them by labels."""
 _OF_ARRAYS = frozenset(("T", "item", "max", "mean", "min", "ndim", "round", "shape", "size", "sum", "tolist"))
 """What a template may use of NumPy's arrays, whose other methods write files and change numbers."""
 _ERRORS = (TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -55,7 +58,8 @@ class Prompt:
     ``answer`` holds a JSON object with the fields of an answer and their meanings; the last field is ``action``.
 
     A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
-    prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
+    prompt), ``names`` (the names of the valid actions), ``labels`` (of the names, in their order: a template that shows them has
+    the answer by a label), ``examples`` (see `policies.examples`) and ``with_reward``; the block
     ``past`` also has ``text``; in mode ``tool`` ``before`` has ``obs`` and ``names`` of the step before, and is none at the first.
     It can change none of them. A template may include, by name, the files here that begin with an underscore.
 
@@ -89,6 +93,8 @@ class Prompt:
         asks = any(node.attr == "lists_actions" for tree in trees for node in tree.find_all(nodes.Getattr))
         self.needs_names = "names" in used and not asks
         """Whether it shows the names of the actions, and does not ask ``spec.lists_actions`` whether there are any."""
+        self.by_label = "labels" in used
+        """Whether the answer is the label of an action, in mode ``choose``."""
         self.config = {"strategy": strategy, "template": hashlib.sha256("".join(sources).encode()).hexdigest()[:16]}
         if with_reward:
             self.config["with_reward"] = True  # type: ignore[assignment]
@@ -170,6 +176,7 @@ class Prompt:
         Raises:
             UsageError: If a field of `spec` is missing in `obs`, or the template uses an unknown variable or something that the
                 sandbox forbids.
+            PolicyError: If the template shows labels, and there are more actions.
         """
         lacking = sorted(spec.fields.keys() - obs.keys())
         if lacking:
@@ -199,10 +206,15 @@ class Prompt:
         messages.append({"role": "user", "content": self._block("user", variables)})
         return as_calls(messages) if calls else tuple(message for message in messages if message["content"])
 
-    @staticmethod
-    def _fields(spec: TextSpec, obs: Mapping[str, Any]) -> dict[str, Any]:
+    def _fields(self, spec: TextSpec, obs: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a template sees of an observation."""
-        return {"obs": {key: obs[key] for key in spec.fields}, "names": spec.names(dict(obs))}
+        names = spec.names(dict(obs))
+        if self.by_label and len(names) > len(LABELS):
+            raise PolicyError(
+                f"strategy {self.config['strategy']!r}: expected at most {len(LABELS)} actions, a label for each; "
+                f"got {len(names)}. Take 'unlisted', with which mode 'choose' compares whole names."
+            )
+        return {"obs": {key: obs[key] for key in spec.fields}, "names": names, "labels": LABELS[: len(names)]}
 
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:

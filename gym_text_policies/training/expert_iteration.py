@@ -41,6 +41,7 @@ import gymnasium as gym
 
 from gym_text.errors import check_choice
 from gym_text_policies.backends.base import Backend
+from gym_text_policies.data.targets import targets_of
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, PolicyWrapper
@@ -56,11 +57,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
-
-LEAST_DIFFERENCE = 1e-6
-"""Values of actions that differ by less are equal."""
-Targets = dict[str, float]
-"""Target probability of each action of a decision; one that is left out has 0. Empty: the model does not read the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,17 +141,6 @@ class PartlyAlone(PolicyWrapper):
 
 
 # ---------------------------------------------------------------- learning
-
-
-def targets_of(decision: Decision) -> Targets:
-    """Return the target probabilities of a decision; empty if its search has found nothing."""
-    values, visits = (decision.values or {}).values(), decision.visits or {}
-    if decision.plan:
-        return {decision.plan[0]: 1.0}
-    if not values or max(values) - min(values) < LEAST_DIFFERENCE:
-        return {}
-    again = {name: number for name, number in visits.items() if number > 1}
-    return {name: number / sum(again.values()) for name, number in again.items()}
 
 
 def divergence_from_targets(targets: Tensor, decisions: list[int], log_probs: Tensor) -> dict[str, Tensor]:

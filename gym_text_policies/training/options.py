@@ -124,7 +124,13 @@ class OnPolicyConfig(TrainingOptions):
 
     def check_prompting(self) -> None:
         """Raise `UsageError` if the model would learn on other prompts than it plays with."""
-        if training_prompt(self.prompting).thinks:
+        prompt = training_prompt(self.prompting)
+        if prompt.by_label:
+            raise UsageError(
+                f"strategy {self.prompting.strategy!r}: expected a model that compares the names of actions, as in 'chat'; "
+                "this one compares their labels, which 'sft' and 'dagger' teach."
+            )
+        if prompt.thinks:
             raise UsageError(
                 f"strategy {self.prompting.strategy!r}: expected a model whose answer is the action alone, as in 'chat', "
                 "'zero_shot'. This one writes its thoughts before it chooses, and on-policy training does not learn thoughts."

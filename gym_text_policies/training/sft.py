@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.data.dataset import read_rows
-from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
+from gym_text_policies.data.exchange import exchange_names
+from gym_text_policies.data.rows import Row, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold, environment_name
 from gym_text_policies.training.loop import MAX_GRAD_NORM
 from gym_text_policies.training.model.saving import check_finite, load_checkpoint

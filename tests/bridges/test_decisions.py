@@ -5,8 +5,10 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from http.client import HTTPConnection
 
+import gymnasium as gym
 import pytest
 import torch
 from ollama import Client, ResponseError
@@ -15,11 +17,16 @@ from serving import serving as process_serving
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gym_text import UsageError
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.bridges.decisions import create_app
 from gym_text_policies.bridges.serving import serving
 from gym_text_policies.commands.serve import ServeConfig
+from gym_text_policies.data.questions import typed_questions
+from gym_text_policies.data.rows import rows_of
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policy import text_spec
 
 STATE = "You see a red ball and a locked door. You carry a blue key."
 TEAM = {"type": "choice", "instructions": "What next?", "criteria": {"left": "turn left", "go": None, "open": "open the door"}}
@@ -127,9 +134,24 @@ def test_labels_are_compared_by_the_one_token_of_each(labelled, tiny_model):
         logits = AutoModelForCausalLM.from_pretrained(tiny_model)(ids).logits[0, -1]
     expected = torch.softmax(logits[[tokenizer.encode(label, add_special_tokens=False)[0] for label in "ABC"]], 0)
     assert list(ask(labelled, q=TEAM)["q"].probabilities.values()) == pytest.approx(expected.tolist(), rel=1e-3)
-    with pytest.raises(ResponseError, match="26 options") as refused:
-        ask(labelled, q={**TEAM, "criteria": dict.fromkeys(map(str, range(27)))})
+    with pytest.raises(ResponseError, match="62 options") as refused:
+        ask(labelled, q={**TEAM, "criteria": dict.fromkeys(map(str, range(63)))})
     assert refused.value.status_code == 422
+
+
+def test_what_is_played_by_labels_is_taught_and_exported_as_the_server_asks_it(labelled, tiny_model):
+    make_env = partial(gym.make, "BabyAIText-v0", fold="train", max_episode_steps=5)
+    asked = PolicyConfig(strategy="labels", mode="choose", history=0, with_reward=False)
+    (episode,) = rollout(make_env, load_policy(tiny_model, make_env(), strategy="labels", mode="choose"), [3])
+    rows = rows_of(episode, text_spec(make_env()), asked, "own")
+    examples = [example for row in rows for example in row.examples()]
+    for step, example, record in zip(episode.steps, examples, typed_questions(rows), strict=True):
+        names = list(step.decision.probabilities)
+        assert (example.messages, example.answer) == (step.decision.messages, "ABCDEF"[names.index(step.decision.action)])
+        question = record["questions"]["action"]
+        assert (question.pop("label"), list(question["criteria"])) == (step.decision.action, names)
+        answered = ask(labelled, record["state"], action=question)["action"].probabilities
+        assert answered == pytest.approx(dict(step.decision.probabilities)) and step.decision.probability_kind == "letter"
 
 
 def test_a_state_is_read_once_for_its_questions_and_requests_that_wait_are_one_batch(tiny_model, monkeypatch):

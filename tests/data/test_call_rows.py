@@ -19,9 +19,10 @@ from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.calls import row_calls
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows, write_rows
+from gym_text_policies.data.exchange import exchange_names
 from gym_text_policies.data.export import completions, openai_chats
 from gym_text_policies.data.preferences import preference_pairs
-from gym_text_policies.data.rows import exchange_names, learner_of, policy_of, prompt_record, rows_of
+from gym_text_policies.data.rows import learner_of, policy_of, prompt_record, rows_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED, PolicyConfig, settings_of
 from gym_text_policies.policy import text_spec

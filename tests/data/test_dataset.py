@@ -71,6 +71,8 @@ def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": [["A", {}, "B"]]}'}, "expected names and arguments as wrappers"),
         ({"environment": '{"id": "x", "kwargs": {}, "wrappers": "AB"}'}, "wrappers: expected a list"),
         ({"own_labels": "yes"}, "own_labels: expected true or false"),
+        ({"options": [["left"]]}, "options: expected texts for each message"),
+        ({"options": [[], ["left", "right"]], "shares": [[], [1.0]]}, "shares: expected a number for each option, or none"),
     ],
 )
 def test_a_record_that_is_no_row_is_one_sentence(tmp_path, changes, said):

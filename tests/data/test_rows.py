@@ -9,7 +9,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.data.rows import exchange_names, policy_of, prompt_record, rows_of, training_prompt
+from gym_text_policies.data.exchange import exchange_names
+from gym_text_policies.data.rows import policy_of, prompt_record, rows_of, training_prompt
 from gym_text_policies.policies.config import TRAINED, PolicyConfig
 from gym_text_policies.policy import text_spec
 

@@ -9,11 +9,12 @@ from gym_text import Action, Field, TextSpec, UsageError
 from gym_text.wrappers import DescribeObservation, ExchangeNames
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.targets import targets_of
 from gym_text_policies.data.trimming import check_trims, trimmed
 from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import trajectories
-from gym_text_policies.training.expert_iteration import ExpertIterationConfig, play_ahead, targets_of
+from gym_text_policies.training.expert_iteration import ExpertIterationConfig, play_ahead
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress
 

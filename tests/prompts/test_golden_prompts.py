@@ -21,7 +21,7 @@ def prompts(strategy):
         env, asked = gym.make(env_id, fold="test"), []
         backend = ScriptedBackend(lambda request, asked=asked: asked.append(request.messages) or "?")
         shown = {"shots": 1} if strategy in ("few_shot", "retrieval") else {}
-        mode = "tool" if strategy in TOOL_STRATEGIES else "text"
+        mode = "tool" if strategy in TOOL_STRATEGIES else "choose" if strategy == "labels" else "text"
         policy = load_policy(backend, env, strategy=strategy, mode=mode, history=2, with_reward=True, **shown)
         env = policy.wrap(env)
         obs, info = env.reset(seed=0)

@@ -8,9 +8,10 @@ import torch
 from training_data import plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
+from gym_text_policies.data.targets import targets_of
 from gym_text_policies.records import Decision, Episode
 from gym_text_policies.training import loop
-from gym_text_policies.training.expert_iteration import ExpertIterationConfig, learn, play_ahead, run, targets_of
+from gym_text_policies.training.expert_iteration import ExpertIterationConfig, learn, play_ahead, run
 from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.saving import Progress

@@ -85,9 +85,12 @@ def test_the_divergence_is_that_of_all_candidates_and_the_gap_that_of_the_action
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_loaded(algorithm, tmp_path):
+@pytest.mark.parametrize(
+    ("strategy", "said"), [("reasoning", "a model whose answer is the action alone"), ("labels", "a model that compares the names")]
+)
+def test_a_strategy_whose_answers_are_not_learnt_is_refused_before_anything_is_loaded(algorithm, strategy, said, tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "text", "strategy": "reasoning", "history": 0}}))
-    with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected a model whose answer is the action alone"):
+    (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "choose", "strategy": strategy, "history": 0}}))
+    with pytest.raises(UsageError, match=rf"^strategy '{strategy}': expected {said}"):
         algorithm.run(settings(algorithm, str(tmp_path), tmp_path / "run"))
     assert not (tmp_path / "run").exists()

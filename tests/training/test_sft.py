@@ -15,7 +15,7 @@ from gym_text.errors import RunError, StoreError
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.backends.local.prefixes import Tree
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
-from gym_text_policies.data.rows import exchange_names
+from gym_text_policies.data.exchange import exchange_names
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.training import sft as run

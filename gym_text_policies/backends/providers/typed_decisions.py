@@ -13,6 +13,7 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_messages import with_field
 from gym_text_policies.backends.providers.connection import CallError, Connection
+from gym_text_policies.backends.typed_questions import NEXT_ACTION
 
 
 def decision(server: Connection, request: Request) -> Answer:
@@ -73,4 +74,4 @@ def _question(request: Request, **choices: Any) -> dict[str, Any]:
             f"think={request.think!r}: expected another mode; a typed decision is made without a thought. Take mode 'json' or "
             "'text', or openai: with decide='logprobs'."
         )
-    return {"type": "choice", "instructions": "Which action comes next?", **choices}
+    return {"type": "choice", "instructions": NEXT_ACTION, **choices}
