@@ -53,7 +53,7 @@ PAGES = {
     **{
         "inspect_ai": ("evaluators", "Inspect"),
         "verifiers": ("evaluators", "verifiers"),
-        "openenv": ("openenv", ""),
+        "openenv": ("evaluators", "OpenEnv"),
         "trl": ("trl", ""),
     },
     **{"verl_skyrl": ("levels", "verl and SkyRL"), "nemo_gym": ("levels", "NeMo Gym"), "art": ("levels", "ART")},
