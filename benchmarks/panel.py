@@ -72,7 +72,7 @@ def worlds_table() -> str:
 def results_table(files: Iterable[Path]) -> str:
     """Return the table of result files of the panel's version: a row for each, the best mean first."""
     panel, reference = the_panel(), the_reference()
-    results = [read_result(path)[0] for path in sorted(files)]
+    results = [read_result(path) for path in sorted(files)]
     tables = [(result, result.table(panel, reference)) for result in results if result.panel == panel.version]
     tables.sort(key=lambda entry: (-1e9 if entry[1]["mean"] is None else entry[1]["mean"], len(entry[1]["worlds"])), reverse=True)
     lines = [("policy", "size", "mean [95 %]", "won", "unusable", *WORTH, *panel.worlds)]

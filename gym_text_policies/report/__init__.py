@@ -19,7 +19,7 @@ In the order in which data flows, with the modules to read in that order::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym_text.errors import UsageError, import_extra
@@ -69,7 +69,6 @@ def write_report(
     import_extra("scipy", "bench")
     import_extra("matplotlib", "bench")
     from gym_text_policies.files.run_folders import write_atomically, writing
-    from gym_text_policies.report.figures import repeats_expert
     from gym_text_policies.report.page import render
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import choose, show
@@ -78,8 +77,6 @@ def write_report(
     if path.is_dir():
         raise UsageError(f"file: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     runs = read_runs(folders)
-    rows = [variant.row for variant in runs.variants]
-    runs = replace(runs, variants=tuple(variant for variant in runs.variants if not repeats_expert(variant.row, rows)))
     shown = show(choose(runs.variants, episodes), pictures=pictures)
     page = render(runs, shown, title)
     with writing(path):

@@ -72,13 +72,6 @@ def labels(folder: Path) -> dict[str, str]:
     return {str(key): str(label) for key, label in stored.items()} if isinstance(stored, dict) else {}
 
 
-def repeats_expert(row: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a row is a controller's that plays exactly as the environment's expert does: the expert is this controller."""
-    names = ("environment", "episodes", "return", "return_interval", "length", "won", "lost")
-    experts = [other for other in rows if other["policy"].partition(" ")[0] == "gold"]
-    return row["policy"] == "controller" and any(all(other[name] == row[name] for name in names) for other in experts)
-
-
 def row(
     environment: str,
     policy: str,

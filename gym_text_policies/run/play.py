@@ -28,7 +28,7 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.report import calibration
-from gym_text_policies.report.figures import how_asked, labels, repeats_expert
+from gym_text_policies.report.figures import how_asked, labels
 from gym_text_policies.report.figures import row as figures_of
 from gym_text_policies.report.table import NOTES, aligned, markdown
 from gym_text_policies.run.cluster import RayEngine
@@ -280,7 +280,6 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
         name, order = (planned.plan.environment, planned.plan.label), orders.get(first)
         of_row = figures_of(*name, run.episodes(planned), asked=asked, order=order)
         figures.append({"key": first, **of_row})
-    figures = [figure for figure in figures if not repeats_expert(figure, figures)]
     folder = run.store.folder
     here = {figure["key"]: figure["policy"] for figure in figures}
     record = {

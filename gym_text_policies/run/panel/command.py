@@ -78,7 +78,7 @@ def run(config: PanelConfig) -> str:
     results = play(config)
     for result in results:
         files.append(str(path := subfolder(Path(config.folder), "results") / names[result.name]))
-        result.write(path, the_panel(), the_reference())
+        result.write(path)
     errors = [episode.outcome == "error" for result in results for world in result.worlds.values() for episode in world.episodes]
     check_some_played(config.folder, [{"episodes": len(errors), "error": sum(errors)}])
     table = terminal_table(results, the_panel(), the_reference())

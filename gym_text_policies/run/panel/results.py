@@ -159,10 +159,9 @@ class Result:
         complete = mean if whole.keys() == panel.worlds.keys() else _NO_SCORE
         return {"worlds": rows, "mean": complete["score"], "interval": complete["interval"]}
 
-    def write(self, path: Path, panel: Panel, reference: Reference) -> None:
-        """Write the file: an episode a line, and the table last."""
-        record = {**dataclasses.asdict(self), "table": self.table(panel, reference)}
-        text = json.dumps(record, indent=1, ensure_ascii=False)
+    def write(self, path: Path) -> None:
+        """Write the file: an episode a line."""
+        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
         episodes = re.compile(r"\{\s+\"level\"[^{}]*\}")
         write_atomically(path, episodes.sub(lambda found: re.sub(r"\n +", " ", found[0]), text) + "\n")
 
@@ -181,11 +180,8 @@ def action_names(spec: TextSpec, observation: Mapping[str, Any]) -> list[str]:
     return sorted(spec.names(recorded(observation)))
 
 
-def read_result(path: Path) -> tuple[Result, Any]:
+def read_result(path: Path) -> Result:
     """Read a result file, which may come from anybody.
-
-    Returns:
-        The result, and the table that the file states.
 
     Raises:
         UsageError: If it is too large, no JSON, or not of the form of a result file.
@@ -194,9 +190,7 @@ def read_result(path: Path) -> tuple[Result, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise UsageError(f"{path}: expected at most {MOST_BYTES:,} bytes; it has {path.stat().st_size:,}.")
     try:
-        data = json.loads(path.read_bytes().decode("utf-8"))
-        stated = data.pop("table", None) if isinstance(data, dict) else None
-        return build(Result, from_plain(data)), stated
+        return build(Result, from_plain(json.loads(path.read_bytes().decode("utf-8"))))
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: expected a result file of the panel, as `gym-text panel` writes into the folder results of its run folder; "
