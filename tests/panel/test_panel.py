@@ -129,7 +129,7 @@ CHANGES = {
     "another panel": (lambda data: data.update(panel=9), "expected version 1, which this package has; got 9"),
     "an unknown key": (lambda data: first(data).update(note="hi"), "got an unknown key 'note'"),
     "a negative length": (lambda data: first(data).update(length=-1), "an action for each of -1 steps"),
-    "markup in the name": (lambda data: data.update(name="<script>"), "name: expected a text like"),
+    "markup in the name": (lambda data: data.update(name="<script>"), "expected at most 100 letters"),
 }
 
 
@@ -207,7 +207,6 @@ def test_a_row_with_an_entry_for_each_world_is_one_result(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({"random": "random", "random+": "random"}, "'random' and 'random+' would both have random-small-Sokoban.json. Give them"),
         ({"mine@2": "random"}, "row 'mine@2': expected at most 100 letters"),
         ({"mine": [{"model": "random", "environments": ["SokobanText-v0?size=9"]}]}, "got 'SokobanText-v0?size=9'"),
     ],
@@ -252,9 +251,7 @@ def test_levels_won_and_unusable_answers_are_counted_in_all_worlds(tmp_path):
     ended = [replace(first, outcome="error"), *(replace(episode, outcome="won", invalid=0) for episode in others)]
     mended = replace(result, worlds={"Sokoban": replace(result.worlds["Sokoban"], episodes=tuple(ended))})
     assert (mended.won, len(mended.played), mended.unusable) == (9, 9, 0.0)
-    figures = mended.table(the_panel(), the_reference())["worlds"]["Sokoban"]
-    returns = [episode.total_reward for episode in others]
-    assert figures == {"score": None, "interval": None, "return": sum(returns) / 9, "success": 1.0}
+    assert mended.table(the_panel(), the_reference())["worlds"]["Sokoban"] == {"score": None, "interval": None}
     mended.write(path := tmp_path / "mended.json")
     assert "version and digests are right" in verify(path)
     assert replace(result, worlds={}).unusable is None

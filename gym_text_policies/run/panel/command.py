@@ -86,17 +86,14 @@ def run(config: PanelConfig) -> str:
 
 
 def _file_names(config: PanelConfig) -> dict[str, str]:
-    """Return the name of each row's result file; raise `UsageError` if two rows would have the same, or a row's name is wrong."""
-    names = {row: re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-") for row in config.players()}
-    for row, name in names.items():
+    """Return the name of each row's result file; raise `UsageError` if a row's name is wrong."""
+    names: dict[str, str] = {}
+    for row in config.players():
         check_name(row)
-        same = [other for other in names if names[other].casefold() == name.casefold()]  # some file systems ignore capitals
-        if len(same) > 1:
-            raise UsageError(
-                f"rows: expected a result file for each; {' and '.join(map(repr, same))} would both have {name}.json. "
-                "Give them names in a file of --plan that differ in letters or digits."
-            )
-    return {row: f"{name}.json" for row, name in names.items()}
+        name = re.sub(r"[^\w.]+", "-", "-".join([row, config.size, *config.only])).strip("-")
+        taken = {other.casefold() for other in names.values()}  # some file systems ignore capitals
+        names[row] = f"{name}-{len(names) + 1}.json" if f"{name}.json".casefold() in taken else f"{name}.json"
+    return names
 
 
 def play(config: PanelConfig) -> list[Result]:

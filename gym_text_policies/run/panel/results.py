@@ -112,8 +112,7 @@ class Result:
     worlds: Mapping[str, WorldResult]
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(_NAME, self.name, re.ASCII):
-            raise UsageError(f"name: expected a text like {_NAME}; got {self.name[:60]!r}.")
+        check_name(self.name)
 
     @property
     def played(self) -> list[EpisodeResult]:
@@ -140,8 +139,7 @@ class Result:
     def table(self, panel: Panel, reference: Reference) -> dict[str, Any]:
         """Return the figures: of each world, and the mean over all worlds of the panel if all were played.
 
-        A world has a score if each of its levels has an episode, none of which ended in an error. Return and success are means over
-        the episodes that did not end in an error.
+        A world has a score if each of its levels has an episode, none of which ended in an error.
         """
         whole = {
             name: [episode.total_reward for episode in world.episodes]
@@ -150,12 +148,7 @@ class Result:
             and len(world.played) == len(world.episodes)
         }
         found, mean = scores(whole, reference.worlds) if whole else ({}, _NO_SCORE)
-        rows = {}
-        for name, world in self.worlds.items():
-            played = world.played
-            total, won = sum(episode.total_reward for episode in played), sum(episode.outcome == "won" for episode in played)
-            means = {"return": total / len(played), "success": won / len(played)} if played else {"return": None, "success": None}
-            rows[name] = {**found.get(name, _NO_SCORE), **means}
+        rows = {name: found.get(name, _NO_SCORE) for name in self.worlds}
         complete = mean if whole.keys() == panel.worlds.keys() else _NO_SCORE
         return {"worlds": rows, "mean": complete["score"], "interval": complete["interval"]}
 
@@ -167,7 +160,7 @@ class Result:
 
 
 def check_name(name: str) -> None:
-    """Raise `UsageError` if `read_result` would refuse the name of a policy."""
+    """Raise `UsageError` if the name of a policy could not stand in tables and on web pages."""
     if not re.fullmatch(_NAME, name, re.ASCII):
         raise UsageError(
             f"row {name!r}: expected at most 100 letters, digits, spaces and characters of .,:;+/()=%†- as its name in result "
