@@ -169,6 +169,17 @@ def test_a_state_is_read_once_for_its_questions_and_requests_that_wait_are_one_b
     assert sum(sizes[:-8]) == 24 and max(sizes) >= 5
 
 
+def test_a_search_that_asks_again_with_other_options_reads_only_the_new_ones(decision_url, decision_model):
+    states = [f"towers {n} {n + 1} {n + 2}" for n in range(30)]
+    asked = [{**TEAM, "instructions": "Which next?", "criteria": dict.fromkeys(some)} for some in (states[:-1], states[::-1])]
+    first = ask(decision_url, q=asked[0])["q"].probabilities
+    before = decision_model.tokens_computed
+    second = ask(decision_url, q=asked[1])["q"].probabilities
+    assert decision_model.tokens_computed - before <= 1 + decision_model.count(states[-1])
+    left = 1 - second.pop(states[-1])
+    assert {name: share / left for name, share in second.items()} == pytest.approx(first, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [

@@ -25,6 +25,8 @@ _GPU_PASS_TOKENS = 2048
 """The same on a GPU, where few large passes are faster. The logits after so many tokens take about a gigabyte."""
 _FEW_TOKENS = 200
 """Tokens of all candidates that one pass reads about as fast as a search finds the best of them."""
+_SCORED = 256
+"""Most prompts of which the scores of candidates are kept, for the same prompt with other candidates, as in a search."""
 _REMEMBERED = 4096
 """Most answers that are kept, for requests that come again (as in a game that stands still); and most texts whose tokens are
 kept."""
@@ -78,6 +80,7 @@ class TransformersBackend(Backend):
         self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
         self._answered: dict[Question, Answer] = {}
+        self._scored: dict[tuple[tuple[int, ...], int | None], dict[tuple[int, ...], tuple[float, ...]]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -186,22 +189,33 @@ class TransformersBackend(Backend):
             yield group
 
     def _choose(self, asked: Sequence[PendingAnswer]) -> list[Answer]:
-        """Score the candidates of several questions in one pass."""
-        candidates = [
-            Candidates.of(prefix, each.prompt, each.question.candidates, self._questions.end_behind(each.question.request))
-            for each, prefix in zip(asked, self._opened(asked), strict=True)
+        """Score the candidates of several questions in one pass, except those that were scored behind the same prompt before."""
+        ends = [self._questions.end_behind(each.question.request) for each in asked]
+        scored = [self._scored.setdefault((each.prompt, end), {}) for each, end in zip(asked, ends, strict=True)]
+        new = [[one for one in each.question.candidates if one not in known] for each, known in zip(asked, scored, strict=True)]
+        branches = [
+            Candidates.of(prefix, each.prompt, candidates, end)
+            for each, prefix, candidates, end in zip(asked, self._opened(asked), new, ends, strict=True)
         ]
+        for known, candidates, rows in zip(scored, new, candidate_log_probs(self._prefixes, branches), strict=True):
+            known.update(zip(candidates, rows, strict=True))
         answers = []
-        for each, tree, rows in zip(asked, candidates, candidate_log_probs(self._prefixes, candidates), strict=True):
+        for each, known, branch, end in zip(asked, scored, branches, ends, strict=True):
             choices = each.question.request.choices or ()
+            paths = [(*candidate, end) if end is not None else candidate for candidate in each.question.candidates]
+            rows = [known[candidate] for candidate in each.question.candidates]
+            tokens_in = sum(map(len, paths))
+            each.cached += tokens_in - sum(map(len, branch.tokens))
             answers.append(
                 each.answer(
-                    dict(zip(choices, zip(tree.tokens, rows, strict=True), strict=True)),
+                    dict(zip(choices, zip(paths, rows, strict=True), strict=True)),
                     probabilities=softmax(choices, list(map(sum, rows))),
                     probability_kind="likelihood",
-                    tokens_in=sum(map(len, tree.tokens)),
+                    tokens_in=tokens_in,
                 )
             )
+        while len(self._scored) > _SCORED:
+            del self._scored[next(iter(self._scored))]
         return answers
 
     def _searches(self, question: Question) -> bool:
