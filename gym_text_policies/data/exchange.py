@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text.wrappers.exchange_names import Names
@@ -37,13 +36,7 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
         rename = functools.partial(things.rename, new=things.draw(rng))
         messages = tuple({key: text if key == "role" else rename(text) for key, text in said.items()} for said in row.messages)
         labels, thoughts = (tuple(map(rename, texts)) for texts in (row.labels, row.thoughts))
+        renamed = dataclasses.replace(row, messages=messages, labels=labels, thoughts=thoughts, tool=rename(row.tool))
         options = tuple(tuple(map(rename, names)) for names in row.options)
-        changed: dict[str, Any] = {
-            "messages": messages,
-            "labels": labels,
-            "thoughts": thoughts,
-            "options": options,
-            "tool": rename(row.tool),
-        }
-        exchanged.append(dataclasses.replace(row, **changed))
+        exchanged.append(dataclasses.replace(renamed, options=options))
     return exchanged

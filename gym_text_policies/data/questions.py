@@ -27,7 +27,7 @@ def typed_questions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     by_label, records = training_prompt(policy_of(rows)).by_label, []
     for row in rows:
         for number, (options, label) in enumerate(zip(row.options, row.labels, strict=False)):
-            right = options[LABELS.index(label)] if by_label and label else label
+            right = dict(zip(LABELS, options, strict=False)).get(label) if by_label else label
             if right not in options or not 1 < len(options) <= MOST_OPTIONS:
                 continue
             question: dict[str, Any] = {"type": "choice", "instructions": NEXT_ACTION, "criteria": dict.fromkeys(options)}

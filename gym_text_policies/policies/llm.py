@@ -13,12 +13,12 @@ from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History, Picture
 from gym_text_policies.answers import reply_to, why_unusable
-from gym_text_policies.backends.base import THINKING, Answer, Backend, Request
+from gym_text_policies.backends.base import THINKING, Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import FewShot
 from gym_text_policies.policies.parsing import names_several, parse_action, read_answer
-from gym_text_policies.policies.question import Question
+from gym_text_policies.policies.question import Question, of_names
 from gym_text_policies.policies.seen_pictures import EXAMPLE, check_pictures, seen_picture
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
 from gym_text_policies.prompts import LABELS, Prompt
@@ -84,8 +84,7 @@ class LLMPolicy(Policy):
         self._prompt.check_answers(calls=self._mode == "tool")
         if self._prompt.by_label and (self._mode != "choose" or self._thinks):
             raise UsageError(
-                f"strategy {given['strategy']!r}: expected mode='choose', which compares the labels of the actions; "
-                f"got mode={self._mode!r}."
+                f"strategy {given['strategy']!r}: expected mode='choose', which compares labels; got mode={self._mode!r}."
             )
         if self._prompt.needs_names:
             check_lists_actions(spec, f"strategy {given['strategy']!r}")
@@ -207,7 +206,7 @@ class LLMPolicy(Policy):
                     "tokens=True: expected a model that gives its tokens (in this process, or behind llama.cpp or vLLM); "
                     f"{self._backend.config} gives none in mode {self._mode!r}."
                 )
-            named = _of_names(answer, question.names) if choose and self._prompt.by_label else answer
+            named = of_names(answer, question.names) if choose and self._prompt.by_label else answer
             question.answers.append(thought_apart(named, question.names))
 
     def _request(
@@ -292,18 +291,6 @@ class LLMPolicy(Policy):
                 f"answer: expected one of {names}; got {question.text!r} ({question.invalid}). Set on_invalid to play on."
             )
         return self._on_invalid
-
-
-def _of_names(answer: Answer, names: Sequence[str]) -> Answer:
-    """Return an answer about labels as one about the actions that they stand for."""
-    named = dict(zip(LABELS, names, strict=False))
-    return dataclasses.replace(
-        answer,
-        probabilities=answer.probabilities and {named[label]: share for label, share in answer.probabilities.items()},
-        probability_kind="letter",
-        choice=answer.choice and named[answer.choice],
-        tokens=answer.tokens and {named[label]: read for label, read in answer.tokens.items()},
-    )
 
 
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from gym_text_policies.answers import Reason
 from gym_text_policies.backends.base import Answer, spent
 from gym_text_policies.policies.seen_pictures import SeenPicture
+from gym_text_policies.prompts import LABELS
 from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn
 
@@ -108,6 +109,18 @@ class Question:
         """Return the tokens of the last answer; None if they were not asked for."""
         tokens = self.answers[-1].tokens if self.answers else None
         return tokens.get(str(self.action) if chosen else self.text) if tokens else None
+
+
+def of_names(answer: Answer, names: Sequence[str]) -> Answer:
+    """Return an answer about labels as one about the actions that they stand for."""
+    named = dict(zip(LABELS, names, strict=False))
+    return replace(
+        answer,
+        probabilities=answer.probabilities and {named[label]: share for label, share in answer.probabilities.items()},
+        probability_kind="letter",
+        choice=answer.choice and named[answer.choice],
+        tokens=answer.tokens and {named[label]: read for label, read in answer.tokens.items()},
+    )
 
 
 def _said(answer: Answer) -> str | None:
