@@ -100,7 +100,7 @@ class ProcessEngine(SpreadEngine):
             try:
                 kind, value = worker.connection.recv()
             except (EOFError, OSError):
-                _logger.warning("A process ended abruptly; the unfinished episodes are played again.")
+                _logger.warning("A process ended abruptly; its unfinished episodes are played again.")
                 self._end([worker])
                 return worker, "died", None
             if kind == "logged":
