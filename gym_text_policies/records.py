@@ -91,6 +91,10 @@ class Decision:
     probability_kind: str | None = None
     """What the probabilities mean, see `Answer.probability_kind`; ``not computed`` where the most probable action alone was looked
     for."""
+    confidence: float | None = None
+    """What the server of a typed decision calls its confidence, from 0 to 1; see `Answer.confidence`."""
+    rounds: int = 0
+    """Number of requests of a typed decision; more than 1 if the actions were too many for one question."""
     visits: Mapping[str, int] | None = None
     """Number of simulations that began with each action, if the policy looks ahead; `probabilities` is its prior."""
     values: Mapping[str, float] | None = None

@@ -69,6 +69,7 @@ class ProviderServer(ThreadingHTTPServer):
         self.faults: deque[Fault | None] = deque()
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.refusal: str | None = None
+        self.most_options = 255
         self.most_requests = most_requests
         self.lock = threading.Lock()
 
@@ -92,7 +93,7 @@ class ProviderServer(ThreadingHTTPServer):
             "/inference": self._inference,
             "/feedback": self._feedback,
         }
-        return replies[path](body)
+        return replies[path.removeprefix("/proxy")](body)
 
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
         _check(_CHAT, CompletionCreateParamsNonStreaming, body)
@@ -122,12 +123,12 @@ class ProviderServer(ThreadingHTTPServer):
 
     def _decision(self, body: dict[str, Any]) -> dict[str, Any]:
         _check(_DECISION, DecisionCreateParams, body)
-        (question,) = body["questions"]
-        values = [choice["value"] for choice in question["choices"]]
-        if not 2 <= len(values) <= 255 or len(set(values)) < len(values):
-            raise ValueError("expected 2 to 255 different choices")
-        rows = [{"value": value, "probability": p} for value, p in zip(values, _falling(len(values)), strict=True)]
-        answer = {"type": "choice", "choice": values[0], "confidence": 0.5, "probabilities": rows}
+        answers = []
+        for question in body["questions"]:
+            values = [choice["value"] for choice in question["choices"]]
+            shares = self._shares(values)
+            rows = [{"value": value, "probability": share} for value, share in shares.items()]
+            answers.append({"type": "choice", "choice": values[0], "confidence": 0.5, "probabilities": rows})
         usage = {
             "input_tokens": 100,
             "output_tokens": 1,
@@ -135,15 +136,22 @@ class ProviderServer(ThreadingHTTPServer):
             "input_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         }
-        return Decision.model_validate({"answers": [answer], "model": body["model"], "usage": usage}).model_dump()
+        return Decision.model_validate({"answers": answers, "model": body["model"], "usage": usage}).model_dump()
 
     def _systemone(self, body: dict[str, Any]) -> dict[str, Any]:
         request = ollama._types.SystemOneRequest.model_validate(body)
-        ((name, question),) = request.questions.items()
-        probabilities = dict(zip(question.criteria, _falling(len(question.criteria)), strict=True))
-        answer = {"type": "choice", "choice": next(iter(probabilities)), "probabilities": probabilities, "confidence": 0.5}
-        response = {"model": request.model, "answers": {name: answer}, "usage": {"input_tokens": 50, "output_tokens": 0}}
+        shares = {name: self._shares(list(question.criteria)) for name, question in request.questions.items()}
+        answers = {
+            n: {"type": "choice", "choice": max(s, key=s.get), "probabilities": s, "confidence": 0.5} for n, s in shares.items()
+        }
+        response = {"model": request.model, "answers": answers, "usage": {"input_tokens": 50, "output_tokens": 0}}
         return ollama._types.SystemOneResponse.model_validate(response).model_dump()
+
+    def _shares(self, options: list[str]) -> dict[str, float]:
+        """Return the probability of each option; refuse as `transformers serve` does, which has 26 letters."""
+        if not 2 <= len(options) <= self.most_options or len(set(options)) < len(options):
+            raise ValueError(f"this model reads at most {self.most_options} options for a choice question, got {len(options)}")
+        return dict(zip(options, _falling(len(options)), strict=True))
 
     def _ollama_chat(self, body: dict[str, Any]) -> dict[str, Any]:
         request = ollama._types.ChatRequest.model_validate(body)

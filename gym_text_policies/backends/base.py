@@ -24,6 +24,8 @@ class Request:
     """The prompt, as a chat."""
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these texts, in place of a text."""
+    meanings: Mapping[str, str] | None = None
+    """What choices mean, for typed decisions: where the prompt does not say it. A choice may have none."""
     probabilities: bool = True
     """False: the most probable choice suffices, and a model may leave out the probabilities."""
     end_of_turn: bool = True
@@ -92,7 +94,11 @@ class Answer:
     """The most probable choice, in an answer that leaves out the probabilities."""
     probability_kind: str | None = None
     """What the probabilities are of. ``likelihood``: the choice and the end of turn as a text, relative to the other choices.
-    ``letter``: the letter that stands for the choice in a list. ``decision``: the choice in a typed decision of the provider."""
+    ``decision``: the choice in a typed decision, whatever the server compares for it."""
+    confidence: float | None = None
+    """The server's own measure of how sure a typed decision is, from 0 to 1; None if it tells none, and in rounds."""
+    rounds: int = 0
+    """Number of requests of a typed decision: 1, or more if the choices were too many for one question; see `in_rounds`."""
     tokens_in: int = 0
     """Tokens of the prompt and of the choices; if only the most probable choice was looked for, those that were read for it."""
     tokens_cached: int = 0

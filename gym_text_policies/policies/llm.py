@@ -166,8 +166,7 @@ class LLMPolicy(Policy):
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the model about all turns together, and again about those whose answers cannot be used."""
         questions = [self._question(turn) for turn in turns]
-        ask = self._let_choose if self._mode == "choose" else self._let_say
-        ask(questions)
+        (self._let_choose if self._mode == "choose" else self._let_say)(questions)
         return [question.decision() for question in questions]
 
     def _question(self, turn: Turn) -> Question:
@@ -221,6 +220,7 @@ class LLMPolicy(Policy):
         return Request(
             tuple(messages),
             choices=None if not choose else tuple(LABELS[: len(names)]) if self._prompt.by_label else names,
+            meanings=self._prompt.meanings(self.spec, names) if choose else None,
             probabilities=not self._best_alone,
             end_of_turn=not self._prompt.by_label,
             schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,

@@ -92,6 +92,8 @@ class Question:
             retries=0 if chosen else len(texts) - 1,
             probabilities=self.probabilities if chosen else None,
             probability_kind=self._kind if chosen and self.answers else None,
+            confidence=self.answers[-1].confidence if self.answers else None,
+            rounds=sum(answer.rounds for answer in self.answers),
             turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
             reference=self.answers[-1].reference if self.answers else None,
             tokens=self._tokens(chosen),

@@ -61,6 +61,7 @@ class Prompt:
     prompt), ``names`` (the names of the valid actions), ``labels`` (of the names, in their order: a template that shows them has
     the answer by a label), ``examples`` (see `policies.examples`) and ``with_reward``; the block
     ``past`` also has ``text``; in mode ``tool`` ``before`` has ``obs`` and ``names`` of the step before, and is none at the first.
+    A template with the variable ``state``, the situation as JSON, tells the steps that `History` keeps by itself; see `json_state`.
     It can change none of them. A template may include, by name, the files here that begin with an underscore.
 
     Args:
@@ -90,6 +91,8 @@ class Prompt:
         if missing:
             raise UsageError(f"strategy {strategy!r}: expected the blocks 'system' and 'user'; missing: {', '.join(missing)}.")
         self.uses_examples = "examples" in used
+        self.tells_state = "state" in used
+        """Whether it tells the whole situation as JSON, and not what the actions mean."""
         asks = any(node.attr == "lists_actions" for tree in trees for node in tree.find_all(nodes.Getattr))
         self.needs_names = "names" in used and not asks
         """Whether it shows the names of the actions, and does not ask ``spec.lists_actions`` whether there are any."""
@@ -187,8 +190,9 @@ class Prompt:
             "examples": examples,
             "with_reward": self._with_reward,
             "before": None if before is None else self._fields(spec, before),
+            "state": json_state(spec, obs, with_reward=self._with_reward) if self.tells_state else None,
         }
-        history = tuple(obs.get("history", ()))
+        history = () if self.tells_state else tuple(obs.get("history", ()))
         words, reasons = ([*[None] * len(history), *texts][-len(history) :] if history else [] for texts in (said, thoughts))
         whole = obs["earlier"] if calls and history else [None] * len(history)
         messages: list[Message] = [{"role": "system", "content": self._block("system", variables)}]
@@ -216,6 +220,10 @@ class Prompt:
             )
         return {"obs": {key: obs[key] for key in spec.fields}, "names": names, "labels": LABELS[: len(names)]}
 
+    def meanings(self, spec: TextSpec, names: Sequence[str]) -> dict[str, str] | None:
+        """Return what actions mean where the environment tells it; None if the prompt says it."""
+        return {action.name: action.meaning for action in spec.actions if action.name in names} if self.tells_state else None
+
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:
             block = self._template.blocks[name](self._template.new_context(variables))
@@ -227,6 +235,21 @@ class Prompt:
             raise UsageError(
                 f"strategy {self.config['strategy']!r}: {message}. A template sees spec, obs, names, examples and with_reward."
             ) from error
+
+
+def json_state(spec: TextSpec, obs: Mapping[str, Any], *, with_reward: bool = False) -> str:
+    """Return a situation as a JSON object: the game, the goal, the past steps, and the fields of the observation but its actions.
+
+    Fields and numbers have the names that `spec` gives; numbers have four digits.
+    """
+    state: dict[str, Any] = {"game": spec.goal, **({"reward": spec.reward} if with_reward else {}), "goal": obs["goal"]}
+    if "history" in obs:
+        state["past"] = [{"text": text.strip(), "action": action} for text, action in obs["history"]]
+    for key, field in spec.fields.items():
+        numbers = [float(f"{number:.4g}") for number in np.reshape(obs[key], -1)] if field.quantities else []
+        named = dict(zip((quantity.name for quantity in field.quantities), numbers, strict=True))
+        state[key] = numbers[0] if field.is_scalar else named or obs[key]
+    return json.dumps({key: value for key, value in state.items() if key != "valid_actions"}, ensure_ascii=False)
 
 
 def _sources(source: str) -> list[str]:

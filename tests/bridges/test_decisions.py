@@ -91,6 +91,19 @@ def test_openais_client_gets_the_probabilities_of_mode_choose_for_a_chat(decisio
     assert decision.usage.total_tokens == decision.usage.input_tokens > decision.usage.input_tokens_details.cached_tokens
 
 
+@pytest.mark.parametrize("path", ["decisions", "systemone"])
+def test_rounds_give_the_probabilities_of_one_question_where_no_score_depends_on_other_options(decision_url, path):
+    request = Request(tuple(CHAT), tuple(f"take the {name}" for name in ("ball", "key", "box", "door", "cup", "pan", "hat", "jar")))
+    answers = []
+    for rounds in (True, 5, 3):
+        with closing(load_backend("openai:tiny", base_url=f"{decision_url}/v1/{path}", rounds=rounds)) as backend:
+            answers += backend.answer([request])
+    assert [answer.rounds for answer in answers] == [1, 2, 2] and min(answer.tokens_in for answer in answers) > 0
+    for answer in answers[1:]:
+        assert answer.probabilities == pytest.approx(dict(answers[0].probabilities), rel=1e-4)
+        assert list(answer.probabilities) == list(request.choices)
+
+
 def test_a_state_of_messages_is_a_chat_and_other_json_a_text(decision_url, decision_model):
     asked = {**TEAM, "instructions": "", "criteria": {"left": None, "right": None}}
     expected = decision_model.answer([Request(tuple(CHAT), ("left", "right"))])[0].probabilities

@@ -42,15 +42,15 @@ def test_a_served_model_says_what_it_says_in_this_process(openai, local_answer):
     assert (answer.tokens_in, answer.tokens_out) == (local_answer.tokens_in, local_answer.tokens_out)
 
 
-def test_a_served_model_compares_letters(openai):
+def test_a_served_model_compares_letters_and_more_than_it_has_in_rounds(openai):
     choices = ("turn left", "go forward", "pick up")
     answer = openai.answer([Request(MESSAGES, choices)])[0]
     assert tuple(answer.probabilities) == choices and sum(answer.probabilities.values()) == pytest.approx(1)
     assert len(set(answer.probabilities.values())) == 3
-    assert answer.probability_kind == "letter" and answer.tokens_in > answer.tokens_out == 0
-    assert len(openai.answer([Request(MESSAGES, tuple(map(str, range(26))))])[0].probabilities) == 26
-    with pytest.raises(PolicyError, match="26 choices; got 27"):
-        openai.answer([Request(MESSAGES, tuple(map(str, range(27))))])
+    assert answer.probability_kind == "decision" and answer.tokens_in > answer.tokens_out == 0
+    for count, rounds in ((26, 1), (27, 2)):
+        many = openai.answer([Request(MESSAGES, tuple(map(str, range(count))))])[0]
+        assert (len(many.probabilities), many.rounds, openai.most_choices) == (count, rounds, 255 if rounds == 1 else 26)
 
 
 def test_ollamas_client_chats_through_a_proxy(served, tiny_model, tmp_path, local_answer):
@@ -66,9 +66,9 @@ def test_ollamas_client_chats_through_a_proxy(served, tiny_model, tmp_path, loca
 
 def test_ollamas_client_asks_the_server_itself_for_a_decision(served, tiny_model, openai):
     request = Request(MESSAGES, ("turn left", "go forward", "pick up"))
-    with contextlib.closing(load_backend(f"ollama:{tiny_model}", base_url=served)) as backend:
+    with contextlib.closing(load_backend(f"ollama:{tiny_model}", base_url=served, rounds=False)) as backend:
         answer = backend.answer([request])[0]
-        with pytest.raises(PolicyError, match=r"HTTP 422.*Mode 'json'"):
+        with pytest.raises(PolicyError, match=r"HTTP 422.*at most 26.*Mode 'json'"):
             backend.answer([Request(MESSAGES, tuple(map(str, range(27))))])
     assert answer.probabilities == pytest.approx(dict(openai.answer([request])[0].probabilities), abs=1e-4)
 

@@ -53,13 +53,13 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
         if not isinstance(value, str | None):
             raise TypeError(f"{name} has to be a text; got {str(value)[:60]!r} ({type(value).__name__})")
         (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
-    read, cached, said, thought, _ = (
-        count(getattr(answer, name)) for name in ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "turns_dropped")
-    )
+    counts = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "turns_dropped", "rounds")
+    read, cached, said, thought, *_ = (count(getattr(answer, name)) for name in counts)
     for is_right, error in (
         (answer.finish in _FINISHES, f"an unknown value of finish: {answer.finish!r}"),
         (cached <= read, f"{cached} tokens cached among {read} that were read"),
         (thought <= said, f"{thought} tokens of a thought among {said} that were generated"),
+        (answer.confidence is None or is_number(answer.confidence), f"a number as confidence is expected; got {answer.confidence}"),
         (is_number(answer.cost) and answer.cost >= 0, f"a price of at least 0 is expected; got {answer.cost}"),
     ):
         if not is_right:

@@ -17,11 +17,13 @@ NO_KEY = "none"
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
     "DEEPSEEK_API_KEY": "api.deepseek.com",
+    "FIREWORKS_API_KEY": "api.fireworks.ai",
     "GEMINI_API_KEY": "generativelanguage.googleapis.com",
     "GROQ_API_KEY": "api.groq.com",
     "MISTRAL_API_KEY": "api.mistral.ai",
     "OPENROUTER_API_KEY": "openrouter.ai",
     "TOGETHER_API_KEY": "api.together.xyz",
+    "TYPESAFE_API_KEY": "api.typesafe.ai",
     "XAI_API_KEY": "api.x.ai",
 }
 """The host that each key belongs to, for servers with the protocol of a provider in `PROVIDERS`."""

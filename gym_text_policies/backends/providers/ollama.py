@@ -28,7 +28,7 @@ class OllamaBackend(RemoteBackend):
     """A model that Ollama serves.
 
     For a text a chat request is sent, with the schema, if any, as its ``format``, or with the tool, if any. Ollama leaves it to the
-    model whether it calls the tool. For choices one ``systemone`` decision is requested, which needs a model made for decisions.
+    model whether it calls the tool. For choices a ``systemone`` decision is requested, which needs a model made for decisions.
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
@@ -37,12 +37,12 @@ class OllamaBackend(RemoteBackend):
         num_ctx: Most tokens that the model reads and writes; by default as the server is set, often 4096. Ollama leaves out the
             oldest turns of a longer chat without saying so. If Ollama reads fewer tokens although a chat has grown,
             `Answer.turns_dropped` is 1, and one warning is logged.
+        rounds: See `RemoteBackend`.
         shared: See `RemoteOptions`.
     """
 
     provider = "ollama"
     takes_pictures = True
-    most_choices = 255
 
     def __init__(
         self,
@@ -51,9 +51,10 @@ class OllamaBackend(RemoteBackend):
         base_url: str | None = None,
         key_variable: str | None = PROVIDERS["ollama"].key_variable,
         num_ctx: int | None = None,
+        rounds: bool | int = True,
         **shared: Any,
     ) -> None:
-        super().__init__(model, base_url, key_variable, **shared)
+        super().__init__(model, base_url, key_variable, rounds=rounds, **shared)
         self._num_ctx = num_ctx if num_ctx is None else check_int("num_ctx", num_ctx, 1, 100_000_000)
         self._ollama: Any = import_extra("ollama", "ollama")
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
@@ -72,8 +73,8 @@ class OllamaBackend(RemoteBackend):
 
     def _ask(self, request: Request) -> Answer:
         if request.choices is not None:
-            kind = self.probability_kind
-            return systemone(request, kind, lambda *fields: self._client.systemone(self.model, *fields).model_dump())
+            most = self._most_choices(request)
+            return systemone(request, most, lambda *fields: self._client.systemone(self.model, *fields).model_dump())
         names = ("temperature", "top_p", "top_k", "min_p", "seed")
         options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)

@@ -40,11 +40,11 @@ _NOT_TAKEN = re.compile(r"unsupported|not support|unknown|unrecogni|unexpected|n
 """Words of a server that refuses a field as such, and not because of what else is sent."""
 Decide = Literal["auto", "decisions", "systemone", "logprobs"]
 """The ways to ask for choices; see `OpenAIBackend`."""
-_MOST_CHOICES = {"decisions": 255, "systemone": 26}
-"""Most choices of a typed decision. ``logprobs`` has no limit; ``auto`` is ``logprobs`` or ``decisions``."""
+_TYPED: dict[str, Decide] = {"decisions": "decisions", "systemone": "systemone"}
+"""Last part of a typed decision's path -> the way to ask. ``auto`` is ``logprobs`` or ``decisions``."""
 _OTHER_WAYS = (
-    " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM; "
-    "decide='systemone' is for transformers serve. Mode 'json' needs none."
+    " decide='decisions' asks for typed decisions in OpenAI's form, decide='systemone' in Jev's, as transformers serve has it; "
+    "decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp and vLLM. Mode 'json' needs none."
 )
 
 
@@ -54,11 +54,10 @@ class OpenAIBackend(RemoteBackend):
     For a text a chat completion is requested, with the schema, if any, as a strict JSON schema, and with the tool, if any, as the
     one function that the model has to call. There are four ways to ask for choices:
 
-    * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
+    * ``decisions``: a typed decision by ``/v1/decisions``, OpenAI's format.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
       llama.cpp and vLLM. See `TokenServer` for how each is asked.
-    * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
-      letters are compared.
+    * ``systemone``: a typed decision by ``/v1/systemone``, the format of Jev, vLLM, `transformers serve` and many others.
     * ``auto``: ``logprobs`` if the server is llama.cpp or vLLM, else ``decisions``. With a `base_url` the server is asked for its
       kind at the first request with choices.
 
@@ -67,9 +66,11 @@ class OpenAIBackend(RemoteBackend):
 
     Args:
         model: The model's name.
-        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI.
+        base_url: Address of another server, with its ``/v1`` or whatever stands before ``/chat/completions``; by default
+            OPENAI_BASE_URL of the environment, else OpenAI. If it ends with ``/systemone`` or ``/decisions``, that is `decide`.
         key_variable: Name of the environment variable with the key; None sends none. Other servers may need none.
         decide: How to ask for choices.
+        rounds: See `RemoteBackend`.
         tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs``. By default it is loaded by the server's
             name for the model. No answer depends on it: a tokenizer with other tokens than the server's is refused.
         template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``, on a server of one's own.
@@ -90,6 +91,7 @@ class OpenAIBackend(RemoteBackend):
         base_url: str | None = None,
         key_variable: str | None = PROVIDERS["openai"].key_variable,
         decide: Decide = "auto",
+        rounds: bool | int = True,
         tokenizer: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         end_of_turn: str | None = None,
@@ -98,7 +100,10 @@ class OpenAIBackend(RemoteBackend):
         **shared: Any,
     ) -> None:
         base_url = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL") or None
-        super().__init__(model, base_url, key_variable, **shared)
+        head, _, last = base_url.rstrip("/").rpartition("/") if isinstance(base_url, str) else ("", "", "")
+        if last in _TYPED:
+            base_url, decide = head, _TYPED[last]
+        super().__init__(model, base_url, key_variable, rounds=rounds, **shared)
         check_choice("decide", decide, get_args(Decide))
         if picture_detail is not None:
             check_choice("picture_detail", picture_detail, get_args(Detail))
@@ -124,8 +129,7 @@ class OpenAIBackend(RemoteBackend):
         self._kind_known = False
         self._left_out: set[str] = set()
         self._lock = threading.Lock()
-        self.most_choices = _MOST_CHOICES.get(self._decide, _MOST_CHOICES["decisions"])
-        self.probability_kind = {"decisions": "decision", "systemone": "letter"}.get(self._decide, "likelihood")
+        self.probability_kind = "decision" if self._decide in _TYPED else "likelihood"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -157,7 +161,7 @@ class OpenAIBackend(RemoteBackend):
 
     def _is_by_tokens(self, request: Request) -> bool:
         if request.choices is not None:
-            return self._decide not in _MOST_CHOICES
+            return self._decide not in _TYPED
         others = (request.schema, request.tool, request.picture)
         return request.tokens and bool(self._url) and all(part is None for part in others)
 
@@ -167,14 +171,14 @@ class OpenAIBackend(RemoteBackend):
             return scores.write(request) if scores else self._chat(request)
         if scores:
             return scores.choose(request)
-        super()._check_choices(request)
+        most = self._most_choices(request)
         if self._decide != "systemone":
-            return decision(self._client, request)
+            return decision(self.model, request, most, self._client.post)
 
-        def ask(state: str, questions: dict[str, Any]) -> Any:
+        def post(state: Any, questions: dict[str, Any]) -> Any:
             return self._client.post("/v1/systemone", {"model": self.model, "state": state, "questions": questions})
 
-        return systemone(request, self.probability_kind, ask)
+        return systemone(request, most, post)
 
     def _chat(self, request: Request) -> Answer:
         """Return the answer of a chat completion. From then on it is asked for without a field that the server refuses."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
+from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.answer_cache import AnswerCache, request_key
@@ -23,7 +23,9 @@ from gym_text_policies.backends.providers.connection import CallError, check_url
 from gym_text_policies.backends.providers.keys import key_of
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
 from gym_text_policies.backends.providers.thought_limit import ThoughtLimit, check_thought
+from gym_text_policies.backends.providers.typed_decisions import FEWEST_CHOICES, limit_in, questions_of
 from gym_text_policies.backends.thoughts import thought_apart
+from gym_text_policies.backends.typed_questions import MOST_OPTIONS
 from gym_text_policies.files.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ class RemoteBackend(Backend):
         model: The provider's name of the model.
         base_url: Address of the server, if it is not the provider's.
         key_variable: Name of the environment variable with the key.
+        rounds: Whether a typed decision may take several rounds (see `in_rounds`) if the choices are too many for one question. How
+            many a question can have, at most 255, is learnt from the server's refusal. A number says it; False refuses rounds.
         shared: How to call it, see `RemoteOptions`.
     """
 
@@ -49,17 +53,22 @@ class RemoteBackend(Backend):
     provider: ClassVar[str]
     """Its name in `PROVIDERS`, which stands before the colon of a model's name."""
     _client: Any
-    most_choices: int = 0
-    """Most choices of a request; 0 if the provider has no typed decisions."""
+    most_choices: int = MOST_OPTIONS
+    """Most choices of a question, as far as it is known; 0 if the provider has no typed decisions."""
     probability_kind: str = "decision"
     hides_thoughts = False
     """Whether the provider may think without a sign of it in its answers."""
 
-    def __init__(self, model: str, base_url: str | None, key_variable: str | None, **shared: Any) -> None:
+    def __init__(
+        self, model: str, base_url: str | None, key_variable: str | None, *, rounds: bool | int = True, **shared: Any
+    ) -> None:
         if not model:
             raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
         self.model = model
         self._options = RemoteOptions(**shared)
+        self._rounds = rounds
+        if not isinstance(rounds, bool):
+            self.most_choices = check_int("rounds", rounds, FEWEST_CHOICES, MOST_OPTIONS)
         self._url, name = check_url(base_url), self._options.server
         if name and not self._url:
             raise UsageError("server: expected none without a base_url; a server's name replaces that address in records.")
@@ -79,8 +88,9 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model and the server."""
-        return {"backend": self.provider, "model": self.model, **self._server}
+        """The provider, the model, the server, and the size of rounds if it is given."""
+        rounds = {} if isinstance(self._rounds, bool) else {"rounds": self._rounds}
+        return {"backend": self.provider, "model": self.model, **self._server, **rounds}
 
     @property
     def spent(self) -> Spending:
@@ -138,7 +148,9 @@ class RemoteBackend(Backend):
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent for a request, as JSON data, and the most tokens that it may generate."""
         tool = [dict(request.tool)] if request.tool else []
-        return [*request.messages, *(request.choices or ()), dict(request.schema or {}), *tool], request.most_tokens
+        sent = [*request.messages, *(request.choices or ()), dict(request.meanings or {}), dict(request.schema or {}), *tool]
+        questions = questions_of(len(request.choices), self.most_choices) if request.choices else 1  # each may read the state
+        return sent * questions, request.most_tokens * questions
 
     def _is_by_tokens(self, request: Request) -> bool:
         """Return whether a request is answered by tokens, if the server takes tokens. Then its thought has a limit of its own."""
@@ -170,7 +182,8 @@ class RemoteBackend(Backend):
                     "pictures: expected mode 'text', 'json' or 'tool'; typed decisions, and log-probabilities of whole actions, "
                     "are made without a picture."
                 )
-            self._check_choices(request)
+            if not self.most_choices:
+                raise UsageError(f"{self.provider}: expected mode 'text' or 'json'; this provider has no typed decisions.")
             if len(request.choices) == 1:
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
         is_chat = request.choices is None and not self._is_by_tokens(request)
@@ -179,14 +192,15 @@ class RemoteBackend(Backend):
             return ask()
         return self._cache.get(request_key(self.config, request), ask)
 
-    def _check_choices(self, request: Request) -> None:
+    def _most_choices(self, request: Request) -> int:
+        """Return the most choices of a question; raise `PolicyError` if the request needs rounds that are refused."""
         count = len(request.choices or ())
-        if not self.most_choices:
-            raise UsageError(f"{self.provider}: expected mode 'text' or 'json'; this provider has no typed decisions.")
-        if not 1 <= count <= self.most_choices:
+        if self._rounds is False and count > self.most_choices:
             raise PolicyError(
-                f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'text' has no limit."
+                f"{self.provider}:{self.model}: with rounds=False expected at most {self.most_choices} choices, as many as a "
+                f"question can have; got {count}. rounds=True decides in rounds; mode 'text' has no limit."
             )
+        return self.most_choices
 
     def _hint(self, request: Request, error: CallError) -> str:
         """Return what the user can do if the server refuses a request."""
@@ -194,9 +208,14 @@ class RemoteBackend(Backend):
 
     def _call(self, request: Request, *, once: bool = False) -> Answer:
         """Send a request with retries, or only once, within the budget."""
+        most = self.most_choices
         try:
             answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request)
         except CallError as error:
+            limit = limit_in(str(error), min(len(request.choices or ()), most)) if error.refused and self._rounds is True else None
+            if limit:  # the refusal says how many choices a question can have
+                self.most_choices = min(limit, self.most_choices)
+                return self._call(request, once=once)
             raise self.failure(error, self._hint(request, error) if error.refused else "") from None
         except UsageError as error:  # its message may quote the server, and so a key
             raise UsageError(self._shown(error, _SHOWN * 4)) from None

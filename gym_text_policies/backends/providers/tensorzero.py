@@ -36,6 +36,7 @@ class TensorZeroBackend(RemoteBackend):
     """
 
     provider = "tensorzero"
+    most_choices = 0
     hides_thoughts = True
 
     def __init__(

@@ -60,25 +60,58 @@ def test_a_server_that_ignores_schemas_is_refused_before_a_run(server, backend_o
 
 
 @pytest.mark.parametrize(
-    ("provider", "options", "path", "kind", "most"),
+    ("provider", "options", "path"),
     [
-        ("openai", {}, "/v1/decisions", "decision", 255),
-        ("openai", {"decide": "systemone"}, "/v1/systemone", "letter", 26),
-        ("ollama", {}, "/v1/systemone", "decision", 255),
+        ("openai", {}, "/v1/decisions"),
+        ("openai", {"decide": "systemone"}, "/v1/systemone"),
+        ("ollama", {}, "/v1/systemone"),
     ],
 )
-def test_choices_are_one_typed_decision(server, backend_of, provider, options, path, kind, most):
+def test_choices_are_one_typed_decision(server, backend_of, provider, options, path):
     backend = backend_of(server, provider, **options)
     (answer,) = backend.answer([Request(CHAT, ("turn left", "go forward", "drop"))])
     assert (server.requests[0][0], server.refusal) == (path, None)
     assert answer.probabilities == pytest.approx({"turn left": 6 / 11, "go forward": 3 / 11, "drop": 2 / 11})
-    assert (answer.text, answer.probability_kind) == (None, kind) and answer.tokens_in > 0
+    assert (answer.text, answer.probability_kind, answer.confidence, answer.rounds) == (None, "decision", 0.5, 1)
+    assert answer.tokens_in > 0 and answer.tokens_cached == (40 if path == "/v1/decisions" else 0)
     (alone,) = backend.answer([Request(CHAT, ("turn left",))])
     assert alone.probabilities == {"turn left": 1.0} and len(server.requests) == 1, "one choice needs no call"
-    with pytest.raises(PolicyError, match=f"1 to {most} choices; got {most + 1}.*'text' has no limit"):
-        backend.answer([Request(CHAT, tuple(map(str, range(most + 1))))])
+    server.most_options = 26
+    sizes = (27, 700, 700)
+    rounds = [backend.answer([Request(CHAT, tuple(map(str, range(size))))])[0] for size in sizes]
+    assert [answer.rounds for answer in rounds] == [2, 3, 3] and len(server.requests) == 1 + 1 + 2 + 3 + 3, "one refusal teaches"
+    assert all(max(answer.probabilities, key=answer.probabilities.get) == "0" for answer in rounds)
+    assert rounds[1].tokens_in == 3 * answer.tokens_in and rounds[1].confidence is None
+    with pytest.raises(PolicyError, match=r"rounds=False expected at most 255 choices.*; got 256.*'text' has no limit"):
+        backend_of(server, provider, **options, rounds=False).answer([Request(CHAT, tuple(map(str, range(256))))])
+    with pytest.raises(PolicyError, match="at most 26 options"):
+        backend_of(server, provider, **options, rounds=False).answer([Request(CHAT, tuple(map(str, range(27))))])
+    assert backend_of(server, provider, **options, rounds=3).answer([Request(CHAT, tuple("abcdefghij"))])[0].rounds == 3
     with pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"):
         backend.answer([Request(CHAT, ("a", "b"), think=True)])
+
+
+@pytest.mark.parametrize("path", ["systemone", "decisions"])
+def test_the_situation_is_sent_as_json_with_what_the_actions_mean_to_any_path(server, path):
+    make = environment_maker("LunarLanderLLM-v2?max_episode_steps=2")
+    with make() as env:
+        policy = load_policy(
+            "openai:m", env, mode="choose", strategy="json_state", history=1, base_url=f"{server.url}/proxy/v1/{path}/"
+        )
+        meanings = {action.name: action.meaning for action in env.get_wrapper_attr("text_spec").actions}
+    (episode,) = rollout(make, policy, [0], num_envs=1)
+    policy._backend.close()
+    assert server.refusal is None and {at for at, *_ in server.requests} == {f"/proxy/v1/{path}"}
+    decision, body = episode.steps[1].decision, server.requests[1][2]
+    assert (decision.confidence, decision.rounds, decision.probability_kind) == (0.5, 1, "decision")
+    if path == "systemone":
+        state, sent = body["state"], body["questions"]["action"]["criteria"]
+    else:
+        state = json.loads(body["input"][0]["content"])
+        sent = {row["value"]: row["description"] for row in body["questions"][0]["choices"]}
+    assert sent == meanings
+    assert [step["action"] for step in state["past"]] == [episode.steps[0].decision.action]
+    assert set(state["lander_cartesian"]) == {"x", "y", "vx", "vy"}
 
 
 def test_a_provider_without_typed_decisions_says_which_mode_to_take(server, backend_of):
