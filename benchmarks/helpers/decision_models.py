@@ -90,7 +90,8 @@ def decision_server(name: str, folder: Path, vllm: str) -> Iterator[tuple[str, s
     elif name == "vLLM":
         command = [str(Path(vllm).with_name("vllm")), "serve", weights, "--dtype", "float32", "--max-model-len", str(CONTEXT)]
         command += ["--block-size", "32", "--served-model-name", model]
-        settings |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "passive"}
+        settings |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"}
+        settings |= {"OMP_WAIT_POLICY": "passive"}
     with serving(command, "/health", folder / f"{name}.log", **settings) as url:
         yield url, model
 
@@ -285,5 +286,6 @@ def speed_report(rows: dict[str, Any]) -> list[str]:
         table(("tokens of the state", "options", "state", *rows), lines),
         "",
         "Decisions for each second of the server's processor time, one thread; behind it, in brackets, as a multiple of that of",
-        "transformers serve. Empty: refused, as it has 26 labels. A step more: the state of the request before and one line.",
+        "transformers serve. Empty: refused, as there are labels for 62 options, in transformers serve for 26. A step more: the",
+        "state of the request before and one line.",
     ]
