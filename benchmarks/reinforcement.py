@@ -12,6 +12,9 @@ With ``--game search`` the policy learns what its own search in copies of the ga
 all five tasks, and a start from 80 expert episodes. ``search-cookingworld`` begins with CookingWorld's start, and
 ``search-cookingworld-sft`` with the adapter that ships.
 
+``--game labels`` has no rewards: on the same expert episodes of goto and pickup one adapter learns to compare the names of actions,
+the other the labels by which its prompt lists them.
+
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about five. Each run has a
 folder, and a second call goes on. Names, as in ``python benchmarks/reinforcement.py grpo-0``, make single runs and play the test
 fold with them, so that several calls can work side by side. Without names the script makes all missing runs, and writes
@@ -62,6 +65,7 @@ ORDER = {
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
     "search": "expert iteration, a search in exact copies",
+    "labels": "labels: one token for each listed action",
 }
 """What the runs are, by what their names begin with."""
 
@@ -85,6 +89,10 @@ class Game:
     """The start, where it is not made anew."""
     first_level: int = 0
     """Seed of the first level of the test fold."""
+    start: str = ORDER["start"]
+    """What the start is."""
+    with_speed: bool = False
+    """Whether the table shows the decisions in a second."""
 
     @property
     def is_drawn(self) -> bool:
@@ -293,8 +301,24 @@ SHIPPED = Game(
     kept=ADAPTERS / "cookingworld-sft",
     first_level=200,
 )
+TAUGHT = Game(
+    commands={
+        name: [
+            f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in TASKS)} --episodes 100 --history 0 "
+            f"--strategy {strategy} --folder {name}-data",
+            f"sft --data {name}-data/rows --learning-rate 5e-4 --warmup 2 --rank 8 {ROWS} --folder {name}",
+        ]
+        for name, strategy in {"start": "chat", "labels-0": "labels"}.items()
+    },
+    environments=BABYAI.environments,
+    shown=PPO_ROWS.shown,
+    most_steps=64,
+    network=None,
+    start="exact: the whole name of each action",
+    with_speed=True,
+)
 GAMES = {
-    **{"babyai": BABYAI, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD},
+    **{"babyai": BABYAI, "labels": TAUGHT, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD},
     **{"search": SEARCH, "search-five": FIVE, "search-cookingworld": KITCHEN, "search-cookingworld-sft": SHIPPED},
 }
 
@@ -403,6 +427,19 @@ def curve(metrics: Path) -> list[dict[str, float]]:
     return [{name: round(value, 4) for name, value in line.items()} for line in lines]
 
 
+def speeds(game: Game, folder: Path, name: str) -> list[float]:
+    """Return the decisions that a run's adapter makes in a second of one core's time, in each environment if they are shown."""
+    torch.set_num_threads(1)
+    found = []
+    for environment in game.environments.values() if game.with_speed else ():
+        make_env = environment_maker(environment, fold="test", expert="off")
+        policy = load_policy(str(folder / adapter_of(name)), make_env(), dtype="bfloat16")
+        began = time.process_time()
+        played = list(rollout(make_env, policy, range(20), num_envs=5))
+        found.append(sum(episode.length for episode in played) / (time.process_time() - began))
+    return found
+
+
 def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) -> dict[str, Any]:
     """Return the record: the figures, cost and curve of each run that was evaluated."""
     columns = [*dict.fromkeys(column for column, _ in game.shown)]
@@ -413,7 +450,9 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
     ways = {kind: [name for name in played if name.startswith(f"{kind}-")] for kind in ORDER}
     return {
         "command": command(),
-        "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in played],
+        "rows": [
+            {"run": name, **cost(folder, name), "columns": figures([name]), "speeds": speeds(game, folder, name)} for name in played
+        ],
         "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
         "networks": [
             network(game, folder, name, steps, seeds) | {"steps": steps}
@@ -431,6 +470,7 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
 def report(game: Game, record: Mapping[str, Any], seeds: int) -> str:
     """Return the results in Markdown."""
     heads = [f"{column}{'' if figure == 'success' else f': {figure}'}, p" for column, figure in game.shown]
+    heads += [f"{column}: decisions a CPU second" for column in game.environments if game.with_speed]
     drawn = ", and the steps by drawing" if game.is_drawn else ""
     note = (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
@@ -452,9 +492,15 @@ def rows_of(game: Game, record: Mapping[str, Any]) -> Iterator[tuple[object, ...
 
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
-        name = ORDER[kind] + (f", seed {seed}" if seed else "")
+        name = (ORDER[kind] if seed else game.start) + (f", seed {seed}" if seed else "")
         simulated = f" and {steps:,} steps in copies" if (steps := found.get("simulator_steps")) else ""
-        yield name, f"{found['episodes']}{simulated}", f"{found['minutes']:.0f}", *cells(found["columns"], not seed)
+        yield (
+            name,
+            f"{found['episodes']}{simulated}",
+            f"{found['minutes']:.0f}",
+            *cells(found["columns"], not seed),
+            *(f"{speed:.1f}" for speed in found["speeds"]),
+        )
     for kind, columns in record["means"].items():
         yield f"{ORDER[kind]}, mean", "", "", *cells(columns)
     for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
@@ -471,9 +517,9 @@ class Config:
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": True})
     """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
-    game: Literal["babyai", "ppo", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"] = (
-        "babyai"
-    )
+    game: Literal[
+        "babyai", "ppo", "labels", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"
+    ] = "babyai"
     """What is learnt; search: BabyAI's tasks, by expert iteration."""
     folder: str = ""
     """Folder of the runs; empty: runs/reinforcement, with the game's name unless it is babyai."""

@@ -6,12 +6,10 @@ from gym_text_policies.records import Decision
 
 LEAST_DIFFERENCE = 1e-6
 """Values of actions that differ by less are equal."""
-Targets = dict[str, float]
-"""Target probability of each action of a decision; one that is left out has 0. Empty: the model does not read the decision."""
 
 
-def targets_of(decision: Decision) -> Targets:
-    """Return the target probabilities of a decision; empty if its search has found nothing."""
+def targets_of(decision: Decision) -> dict[str, float]:
+    """Return the target probabilities of a decision's actions, without those of 0; empty if its search has found nothing."""
     values, visits = (decision.values or {}).values(), decision.visits or {}
     if decision.plan:
         return {decision.plan[0]: 1.0}
