@@ -21,7 +21,7 @@ from gym_text_policies.files.run_folders import write_atomically
 from gym_text_policies.report.statistics import mean
 from gym_text_policies.report.table import aligned, number
 from gym_text_policies.run.panel.reference import FILE, expert_walks, level_digest, made_with, random_walks, the_reference
-from gym_text_policies.run.panel.results import WORTH, cell, read_result, short, unusable, won, worth_of
+from gym_text_policies.run.panel.results import cell, facts, read_result, short
 from gym_text_policies.run.panel.worlds import the_panel
 
 ROOT = Path(__file__).parent.parent
@@ -75,11 +75,11 @@ def results_table(files: Iterable[Path]) -> str:
     results = [read_result(path) for path in sorted(files)]
     tables = [(result, result.table(panel, reference)) for result in results if result.panel == panel.version]
     tables.sort(key=lambda entry: (-1e9 if entry[1]["mean"] is None else entry[1]["mean"], len(entry[1]["worlds"])), reverse=True)
-    lines = [("policy", "size", "mean [95 %]", "won", "unusable", *WORTH, *panel.worlds)]
+    lines = [("policy", "size", "mean [95 %]", *facts(results[0]), *panel.worlds)]
     for result, table in tables:
         cells = [short(table["worlds"].get(name)) for name in panel.worlds]
         score = cell({"score": table["mean"], **table})
-        lines.append((result.name, result.size, score, won(result), unusable(result), *worth_of(result).values(), *cells))
+        lines.append((result.name, result.size, score, *facts(result).values(), *cells))
     return aligned(lines)
 
 

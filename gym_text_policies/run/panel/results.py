@@ -227,10 +227,8 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
         ends = (number(mean(values[: len(levels)]), ".2f") for values in (known.chance, known.expert))
         lines.append((name, str(len(levels)), *ends, *(cell(table["worlds"].get(name)) for table in tables)))
     lines.append(("mean", "", "0", "100", *(cell({"score": table["mean"], **table}) for table in tables)))
-    lines.append(("won", "", "", "", *map(won, results)))
-    lines.append(("unusable", "", "", "", *map(unusable, results)))
-    worth = [worth_of(result) for result in results]
-    lines += [(name, "", "", "", *(told[name] for told in worth)) for name in WORTH]
+    told = [facts(result) for result in results]
+    lines += [(name, "", "", "", *(one[name] for one in told)) for name in told[0]]
     return (
         f"{aligned(lines)}\n\nScore [95 %]: 0 is chance and 100 the expert on the same levels; a dash if a level is missing or "
         "ended in an error.\nChance and expert: their mean returns. Won: levels that were won, of those played; in Arithmetic and "
@@ -240,28 +238,18 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
     )
 
 
-def won(result: Result) -> str:
-    """Return how many of the played levels were won."""
-    return f"{result.won}/{len(result.played)}"
-
-
-def unusable(result: Result) -> str:
-    """Return the share of the steps whose answer could not be used."""
-    return number(result.unusable, ".0%")
-
-
-WORTH = ("Brier (uniform)", "calibration error", "same choice", "s / decision")
-"""What the tables tell of a policy's probabilities."""
-
-
-def worth_of(result: Result) -> dict[str, str]:
-    """Return what a policy's probabilities are worth, by the names of `WORTH`; a dash where it is not known."""
+def facts(result: Result) -> dict[str, str]:
+    """Return what the tables tell beside the scores, by its name: wins, unusable answers, what the probabilities are worth."""
     figures = result.probabilities
-    brier = (
-        f"{number(figures['brier'], '.2f')} ({number(figures['brier_uniform'], '.2f')})" if figures["brier"] is not None else "-"
-    )
-    others = (number(figures[name], ".2f") for name in ("calibration_error", "same_choice"))
-    return dict(zip(WORTH, (brier, *others, number(figures["seconds_median"], ".2g")), strict=True))
+    uniform = "" if figures["brier"] is None else f" ({number(figures['brier_uniform'], '.2f')})"
+    return {
+        "won": f"{result.won}/{len(result.played)}",
+        "unusable": number(result.unusable, ".0%"),
+        "Brier (uniform)": number(figures["brier"], ".2f") + uniform,
+        "calibration error": number(figures["calibration_error"], ".2f"),
+        "same choice": number(figures["same_choice"], ".2f"),
+        "s / decision": number(figures["seconds_median"], ".2g"),
+    }
 
 
 def cell(figures: Mapping[str, Any] | None) -> str:
