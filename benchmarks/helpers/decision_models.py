@@ -189,19 +189,17 @@ def processor_seconds(url: str) -> float:
     return sum(each.user + each.system for each in times)
 
 
-def write_section(what: str, rows: dict[str, Any], python: str = "") -> None:
-    """Write rows into a section of the result; the rows of an earlier run stay where there are no new ones."""
+def write_section(what: str, rows: dict[str, dict[str, Any]], python: str = "") -> None:
+    """Write rows, each with its command, into a section of the result; rows of earlier runs stay where there are no new ones."""
     record = earlier("decision_models")
     asked_by = command().replace(python, "PYTHON") if python else command()
-    section = record.get(what, {"rows": {}})
-    record[what] = {"command": asked_by, "rows": section["rows"] | rows}
+    record[what] = record.get(what, {}) | {name: row | {"command": asked_by} for name, row in rows.items()}
     reports = {"jevbench": coherence_report, "beelinebench": search_report, "speed": speed_report}
-    lines = [
-        line
-        for key, title in TITLES.items()
-        if key in record
-        for line in (f"## {title}", "", f"`{record[key]['command']}`", "", *reports[key](record[key]["rows"]), "")
-    ]
+    lines = []
+    for key, title in TITLES.items():
+        if key in record:
+            commands = dict.fromkeys(f"`{row['command']}`  " for row in record[key].values())
+            lines += [f"## {title}", "", *commands, "", *reports[key](record[key]), ""]
     write("decision_models", "\n".join(lines), record)
 
 
@@ -249,7 +247,7 @@ def search_report(rows: dict[str, Any]) -> list[str]:
             f"{row['load']:.1f}",
         )
         for name, row in rows.items()
-        for domain in sorted(row.keys() - {"seconds", "load"})
+        for domain in sorted(row.keys() - {"seconds", "load", "command"})
     ]
     return [
         table(("server", "domain", *arms, "solved", "requests", "ms, median", "load"), lines),
