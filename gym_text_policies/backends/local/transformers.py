@@ -35,7 +35,8 @@ kept."""
 class TransformersBackend(Backend):
     """A causal language model with a chat template.
 
-    Tokens at the start of a prompt that were read before are not computed again, and an answer that was given before is looked up.
+    Tokens at the start of a prompt that were read before are not computed again. An answer that was given before is looked up, and
+    so are the scores of candidates behind the same prompt.
     If a chat is longer than the model's window, its oldest turns are left out.
 
     In mode ``choose`` one forward pass computes a request's prompt and all its candidates. The score of a candidate is
