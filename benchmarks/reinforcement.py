@@ -163,16 +163,21 @@ BABYAI = Game(
     most_steps=64,
 )
 
+SEARCHES = {
+    f"search-{seed}": [
+        f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 8 --episodes-per-iteration 32 "
+        f"--simulations 32 --uniform-share 0.2 --schedule constant --dev-every 2 --dev-episodes 24 {FAST} "
+        f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
+    ]
+    for seed in SEEDS
+}
+SHORT = f"--model {START} --environments {shlex.join(LEARNT)} --iterations 10 --dev-every 2 --dev-episodes 24 {FAST}"
 PPO_ROWS = Game(
     commands={
         "start": [BABYAI_COMMANDS["start"][0], f"{BABYAI_COMMANDS['start'][1]} --rank 8"],
-        **{
-            f"ppo-{seed}": [
-                f"ppo --model {START} --environments {shlex.join(LEARNT)} --iterations 10 "
-                f"--dev-every 2 --dev-episodes 24 {FAST} --seed {seed} --first-seed {first_seed(seed)} --folder ppo-{seed}"
-            ]
-            for seed in SEEDS
-        },
+        **{f"ppo-{seed}": [f"ppo {SHORT} --seed {seed} --first-seed {first_seed(seed)} --folder ppo-{seed}"] for seed in SEEDS},
+        "grpo-0": [f"grpo {SHORT} --seed 0 --first-seed {first_seed(0)} --folder grpo-0"],
+        "search-0": SEARCHES["search-0"],
     },
     environments=BABYAI.environments,
     shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],
@@ -181,21 +186,7 @@ PPO_ROWS = Game(
     kept=ADAPTERS / "babyai-start",
 )
 
-SEARCH = dataclasses.replace(
-    PPO_ROWS,
-    commands={
-        "start": BABYAI_COMMANDS["start"],
-        **{
-            f"search-{seed}": [
-                f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 8 --episodes-per-iteration 32 "
-                f"--simulations 32 --uniform-share 0.2 --schedule constant --dev-every 2 --dev-episodes 24 {FAST} "
-                f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
-            ]
-            for seed in SEEDS
-        },
-    },
-    kept=None,
-)
+SEARCH = dataclasses.replace(PPO_ROWS, commands={"start": BABYAI_COMMANDS["start"], **SEARCHES}, kept=None)
 
 ALL_TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
 LIMITED = (*LEARNT, *(f"BabyAIText-v0?task={task}&max_episode_steps=40" for task in ALL_TASKS[2:]))
