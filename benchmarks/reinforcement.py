@@ -398,7 +398,8 @@ def compared(runs: Sequence[Mapping[int | str, Summary]], start: Mapping[int | s
 
 def cost(folder: Path, name: str) -> dict[str, float]:
     """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
-    if parts := [curve(metrics) for metrics in folder.glob(f"{name}*/metrics.jsonl")]:
+    curves = [curve(metrics) for metrics in folder.glob(f"{name}*/metrics.jsonl")]
+    if parts := [lines for lines in curves if "episodes" in lines[-1]]:  # fine-tuning counts its steps
         simulated = sum(int(line.get("simulator_steps", 0)) for lines in parts for line in lines)
         episodes, minutes = (sum(lines[-1][figure] for lines in parts) for figure in ("episodes", "minutes"))
         return {"episodes": int(episodes), "minutes": minutes, "simulator_steps": simulated}
