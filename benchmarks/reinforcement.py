@@ -32,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +50,7 @@ from gym_text.errors import check_choice
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.files.run_folders import write_atomically
+from gym_text_policies.policy import text_spec
 from gym_text_policies.report.figures import Summary
 from gym_text_policies.report.statistics import paired_tests, run_of, wilson_interval
 from gym_text_policies.training.model.lora import environment_record
@@ -420,15 +422,24 @@ def curve(metrics: Path) -> list[dict[str, float]]:
 
 
 def speeds(game: Game, folder: Path, name: str) -> list[float]:
-    """Return the decisions that a run's adapter makes in a second of one core's time, in each environment if they are shown."""
+    """Return the decisions of a run's adapter in a second of one core's time, one by one in the states of the expert's path.
+
+    The player's own path would have its circles, whose answers are remembered.
+    """
     torch.set_num_threads(1)
     found = []
     for environment in game.environments.values() if game.with_speed else ():
-        make_env = environment_maker(environment, fold="test", expert="off")
-        policy = load_policy(str(folder / adapter_of(name)), make_env(), dtype="bfloat16")
-        began = time.process_time()
-        played = list(rollout(make_env, policy, range(20), num_envs=5))
-        found.append(sum(episode.length for episode in played) / (time.process_time() - began))
+        with closing(environment_maker(environment, fold="test")()) as bare:
+            policy = load_policy(str(folder / adapter_of(name)), bare)
+            env, seconds, asked = policy.wrap(bare), 0.0, 0
+            for seed in range(20):
+                obs, info = env.reset(seed=seed)
+                for action in info["gold_path"]:
+                    began = time.process_time()
+                    policy(obs)
+                    seconds, asked = seconds + time.process_time() - began, asked + 1
+                    obs, *_ = env.step(text_spec(env).encode(action, obs))
+        found.append(asked / seconds)
     return found
 
 
