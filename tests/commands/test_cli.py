@@ -145,13 +145,15 @@ def test_a_run_of_errors_alone_exits_with_1_and_says_why(command):
 def test_a_server_that_takes_fewer_actions_than_the_game_has_is_refused_before_anything_is_played(command):
     world = ("--environments", "CookingWorldText-v0", "--episodes", "2", "--threshold", "0")
     with running(ProviderServer()) as server:
-        status, told = command(server, "collect", *world, "--model", "openai:m", "--options", "mode=choose", "decide=systemone")
-        assert (status, len(server.requests)) == (2, 0)
-        assert "asked before the run, it failed: openai:m: expected 1 to 26 choices; got " in told
+        server.faults.append(Fault(400, '{"error": {"message": "A choice has at most 26 options."}}'))
+        options = ("mode=choose", "decide=systemone", "rounds=false")
+        status, told = command(server, "collect", *world, "--model", "openai:m", "--options", *options)
+        assert (status, len(server.requests)) == (2, 1) and "asked before the run, it failed: openai:m: " in told
+        assert "at most 26 options" in told
         server.faults.append(Fault(400, '{"error": {"message": "Invalid schema: 1001 enum values"}}'))
         status, told = command(server, "collect", *world, "--model", "openai:m", "--options", "mode=json")
-        assert (status, len(server.requests)) == (2, 1) and "1001 enum values" in told and "Mode 'text' sends no schema" in told
-        asked = server.requests[0][2]["response_format"]["json_schema"]["schema"]["properties"]["action"]["enum"]
+        assert (status, len(server.requests)) == (2, 2) and "1001 enum values" in told and "Mode 'text' sends no schema" in told
+        asked = server.requests[1][2]["response_format"]["json_schema"]["schema"]["properties"]["action"]["enum"]
         assert len(asked) > 26, "it was asked about the actions of the first state"
 
 
