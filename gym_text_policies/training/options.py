@@ -47,7 +47,7 @@ class TrainingOptions:
     """Episodes of each environment whenever the model plays the dev fold."""
     dtype: Dtype = "float32"
     """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
-    bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
+    bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX, and most with AVX512-BF16."""
     gradient_checkpointing: bool = False
     """Keep only the inputs of the model's layers, and compute the rest again for the gradients. Training takes a quarter more time
     and a fraction of the memory."""
