@@ -114,6 +114,7 @@ def first_seed(seed: int) -> int:
 
 
 TASKS = ("goto", "pickup")
+BOTH_TASKS = shlex.join(f"BabyAIText-v0?task={task}" for task in TASKS)
 LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
 """Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
 ROWS = f"{FAST} --rows-per-step 16 --tokens-per-pass 8192"
@@ -144,8 +145,7 @@ def rejection(seed: int, environments: Sequence[str], episodes: int, learning: s
 
 BABYAI_COMMANDS = {
     "start": [
-        f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in TASKS)} --episodes 16 --history 0 "
-        "--folder start-data",
+        f"collect --environments {BOTH_TASKS} --episodes 16 --history 0 --folder start-data",
         f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
     ],
     **{
@@ -297,8 +297,7 @@ SHIPPED = Game(
 TAUGHT = Game(
     commands={
         name: [
-            f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in TASKS)} --episodes 100 --history 0 "
-            f"--strategy {strategy} --folder {name}-data",
+            f"collect --environments {BOTH_TASKS} --episodes 100 --history 0 --strategy {strategy} --folder {name}-data",
             f"sft --data {name}-data/rows --learning-rate 5e-4 --warmup 2 --rank 8 {ROWS} --folder {name}",
         ]
         for name, strategy in {"start": "chat", "labels-0": "labels"}.items()

@@ -21,7 +21,7 @@ from gym_text_policies.policies.parsing import names_several, parse_action, read
 from gym_text_policies.policies.question import Question, of_names
 from gym_text_policies.policies.seen_pictures import EXAMPLE, check_pictures, seen_picture
 from gym_text_policies.policy import Policy, check_lists_actions, tempered
-from gym_text_policies.prompts import LABELS, Prompt
+from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
 from gym_text_policies.records import Decision, Message, Turn
 
@@ -219,7 +219,7 @@ class LLMPolicy(Policy):
         schemas = {"json": self._prompt.schema, "tool": argument_schema}
         return Request(
             tuple(messages),
-            choices=None if not choose else tuple(LABELS[: len(names)]) if self._prompt.by_label else names,
+            choices=self._prompt.options(names) if choose else None,
             meanings=self._prompt.meanings(self.spec, names) if choose else None,
             probabilities=not self._best_alone,
             end_of_turn=not self._prompt.by_label,

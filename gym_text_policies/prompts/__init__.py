@@ -220,6 +220,10 @@ class Prompt:
             )
         return {"obs": {key: obs[key] for key in spec.fields}, "names": names, "labels": LABELS[: len(names)]}
 
+    def options(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what an answer in mode ``choose`` is one of: the names of the actions, or the labels that stand for them."""
+        return tuple(LABELS[: len(names)]) if self.by_label else names
+
     def meanings(self, spec: TextSpec, names: Sequence[str]) -> dict[str, str] | None:
         """Return what actions mean where the environment tells it; None if the prompt says it."""
         return {action.name: action.meaning for action in spec.actions if action.name in names} if self.tells_state else None
