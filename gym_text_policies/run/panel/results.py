@@ -228,7 +228,8 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
         lines.append((name, str(len(levels)), *ends, *(cell(table["worlds"].get(name)) for table in tables)))
     lines.append(("mean", "", "0", "100", *(cell({"score": table["mean"], **table}) for table in tables)))
     told = [facts(result) for result in results]
-    lines += [(name, "", "", "", *(one[name] for one in told)) for name in told[0]]
+    rows = {name: [one[name] for one in told] for name in told[0]}
+    lines += [(name, "", "", "", *row) for name, row in rows.items() if set(row) != {"-"}]
     return (
         f"{aligned(lines)}\n\nScore [95 %]: 0 is chance and 100 the expert on the same levels; a dash if a level is missing or "
         "ended in an error.\nChance and expert: their mean returns. Won: levels that were won, of those played; in Arithmetic and "
