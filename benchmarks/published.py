@@ -50,11 +50,11 @@ class Config:
     """Whose benchmark: four (games of TextWorldExpress), scienceworld, or tales."""
     models: tuple[str, ...] | None = None
     """Who plays. By default in scienceworld random, gold, its adapter and smollm2; in four the adapter of all worlds, and always
-    random and gold; in tales random, gold and two adapters."""
+    random and gold; in tales random, gold, smollm2 and the adapter of all worlds."""
     games: tuple[str, ...] = tuple(FOUR_GAMES)
     """Which of the four games."""
     levels: int = 100
-    """Levels of each of them, the first of the fold test."""
+    """Levels of each of them, the first of the fold test; of TALES's tasks the level 0, or 6 or 11 of those it may have played."""
     ahead_levels: int = 100
     """Levels that the adapter plays once more, looking ahead by 16 simulations; 0: none."""
     variations: int = 5
@@ -141,9 +141,9 @@ def scienceworld(config: Config) -> None:
 
 def tales(config: Config) -> None:
     """Play TALES's tasks of TextWorldExpress, and write the results."""
-    models = config.models or ("random", "gold", "adapters/all-worlds-sft", "adapters/cookingworld-sft")
+    models = config.models or ("random", "gold", "smollm2", "adapters/all-worlds-sft")
     engine = EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
-    found = tales_levels.play(models, f"{config.folder}/tales", {"dtype": config.dtype}, engine)
+    found = tales_levels.play(models, config.levels, f"{config.folder}/tales", {"dtype": config.dtype}, engine)
     record = earlier("published_tales") | found
     write("published_tales", "\n".join(tales_levels.lines(record)), record)
 

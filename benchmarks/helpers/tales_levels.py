@@ -75,18 +75,19 @@ def chance(task: str, level: int, seed: int) -> float:
     return score
 
 
-def play(models: Iterable[str], folder: str, options: Mapping[str, Any], engine: EpisodeOptions) -> dict[str, Any]:
+def play(models: Iterable[str], count: int, folder: str, options: Mapping[str, Any], engine: EpisodeOptions) -> dict[str, Any]:
     """Play what is missing, and return the scores of each policy.
 
     A greedy policy plays each level once: if it began again, it would play the same.
 
     Args:
         models: Who plays; `random` is `chance`.
+        count: Levels of each task, the first of `LEVELS`.
         folder: Run folder; a second run goes on.
         options: Options of the language models' backend.
         engine: How episodes are played.
     """
-    levels = [level for some in LEVELS.values() for level in some]
+    levels = [level for some in LEVELS.values() for level in some][:count]
     found: dict[str, Scores] = {}
     plan = []
     for model in models:
