@@ -8,6 +8,8 @@ From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the sma
 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
 ``benchmarks/adapters/cookingworld-start``; ``--new-start`` makes it anew.
 
+``--game lunarlander``: PPO goes on from ``benchmarks/adapters/lunarlander-start``, which is tuned on 40 expert episodes.
+
 With ``--game search`` the policy learns what its own search in copies of the game finds, from BabyAI's start; ``search-five`` has
 all five tasks, and a start from 80 expert episodes. ``search-cookingworld`` begins with CookingWorld's start, and
 ``search-cookingworld-sft`` with the adapter that ships.
@@ -216,6 +218,29 @@ FIVE = Game(
     network=None,
 )
 
+LANDING = "'LunarLanderLLM-v2?max_episode_steps=300'"
+LANDER = Game(
+    commands={
+        "start": [
+            "collect --environments 'LunarLanderLLM-v2?decimals=1&max_episode_steps=300' --episodes 40 --noise 0.15 --history 0 "
+            "--strategy tenths --folder start-data",
+            f"sft --data start-data/rows --learning-rate 8e-4 --epochs 3 --warmup 10 {FAST} --rows-per-step 8 "
+            "--tokens-per-pass 8192 --rank 8 --save-steps 200 --folder start",
+        ],
+        "ppo-0": [
+            f"ppo --model {START} --environments {LANDING} --iterations 10 --episodes-per-iteration 16 --group-size 1 "
+            f"--episodes-per-step 2 --learning-rate 1.5e-4 --discount 0.99 --decay 0.9 --dev-every 0 {FAST} "
+            f"--gradient-checkpointing --tokens-per-pass 8192 --seed 0 --first-seed {first_seed(0)} --folder ppo-0"
+        ],
+    },
+    environments={"LunarLander": "LunarLanderLLM-v2"},
+    shown=[("LunarLander", "return"), ("LunarLander", "success")],
+    most_steps=1000,
+    network=None,
+    kept=STARTS / "lunarlander-start",
+)
+"""The numbers are in tenths, and the expert acts on these. An episode is played once: its steps have rewards of their own."""
+
 FOODS = (
     *("banana", "block of cheese", "carrot", "chicken leg", "chicken wing", "cilantro", "orange bell pepper", "parsley"),
     *("pork chop", "purple potato", "red apple", "red hot pepper", "red onion", "red potato", "white onion"),
@@ -312,6 +337,7 @@ TAUGHT = Game(
 GAMES = {
     **{"babyai": BABYAI, "labels": TAUGHT, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD},
     **{"search": SEARCH, "search-five": FIVE, "search-cookingworld": KITCHEN, "search-cookingworld-sft": SHIPPED},
+    "lunarlander": LANDER,
 }
 
 
@@ -410,7 +436,7 @@ def cost(folder: Path, name: str) -> dict[str, float]:
     if not found:  # a start that was kept
         commands = [shlex.split(command) for command, _ in json.loads((folder / f"{name}.json").read_text("utf-8"))]
         collected = [words for words in commands if words[0] == "collect"]
-        episodes = sum(int(words[words.index("--episodes") + 1]) * sum("Text-v0" in word for word in words) for words in collected)
+        episodes = sum(int(words[words.index("--episodes") + 1]) * sum("-v" in word for word in words) for words in collected)
     return {"episodes": episodes, "minutes": minutes}
 
 
@@ -520,7 +546,15 @@ class Config:
     names: tuple[str, ...] = field(default=(), metadata={"positional": True})
     """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
     game: Literal[
-        "babyai", "ppo", "labels", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"
+        "babyai",
+        "ppo",
+        "labels",
+        "cookingworld",
+        "lunarlander",
+        "search",
+        "search-five",
+        "search-cookingworld",
+        "search-cookingworld-sft",
     ] = "babyai"
     """What is learnt; search: BabyAI's tasks, by expert iteration."""
     folder: str = ""
