@@ -54,7 +54,7 @@ class Config:
     games: tuple[str, ...] = tuple(FOUR_GAMES)
     """Which of the four games."""
     levels: int = 100
-    """Levels of each of them, the first of the fold test; of TALES's tasks the level 0, or 6 or 11 of those it may have played."""
+    """Levels of each of them, the first of the fold test; of TALES's tasks 1, 6 or 11 levels, those it may have played."""
     ahead_levels: int = 100
     """Levels that the adapter plays once more, looking ahead by 16 simulations; 0: none."""
     variations: int = 5

@@ -218,7 +218,6 @@ FIVE = Game(
     network=None,
 )
 
-LANDING = "'LunarLanderLLM-v2?max_episode_steps=300'"
 LANDER = Game(
     commands={
         "start": [
@@ -228,9 +227,10 @@ LANDER = Game(
             "--tokens-per-pass 8192 --rank 8 --save-steps 200 --folder start",
         ],
         "ppo-0": [
-            f"ppo --model {START} --environments {LANDING} --iterations 10 --episodes-per-iteration 16 --group-size 1 "
-            f"--episodes-per-step 2 --learning-rate 1.5e-4 --discount 0.99 --decay 0.9 --dev-every 0 {FAST} "
-            f"--gradient-checkpointing --tokens-per-pass 8192 --seed 0 --first-seed {first_seed(0)} --folder ppo-0"
+            f"ppo --model {START} --environments 'LunarLanderLLM-v2?max_episode_steps=300' --iterations 10 "
+            "--episodes-per-iteration 16 --group-size 1 --episodes-per-step 2 --learning-rate 1.5e-4 --discount 0.99 --decay 0.9 "
+            f"--dev-every 0 {FAST} --gradient-checkpointing --tokens-per-pass 8192 --seed 0 --first-seed {first_seed(0)} "
+            "--folder ppo-0"
         ],
     },
     environments={"LunarLander": "LunarLanderLLM-v2"},
@@ -335,9 +335,8 @@ TAUGHT = Game(
     with_speed=True,
 )
 GAMES = {
-    **{"babyai": BABYAI, "labels": TAUGHT, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD},
+    **{"babyai": BABYAI, "labels": TAUGHT, "ppo": PPO_ROWS, "cookingworld": COOKINGWORLD, "lunarlander": LANDER},
     **{"search": SEARCH, "search-five": FIVE, "search-cookingworld": KITCHEN, "search-cookingworld-sft": SHIPPED},
-    "lunarlander": LANDER,
 }
 
 

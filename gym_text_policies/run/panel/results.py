@@ -228,8 +228,7 @@ def terminal_table(results: Sequence[Result], panel: Panel, reference: Reference
         lines.append((name, str(len(levels)), *ends, *(cell(table["worlds"].get(name)) for table in tables)))
     lines.append(("mean", "", "0", "100", *(cell({"score": table["mean"], **table}) for table in tables)))
     told = [facts(result) for result in results]
-    rows = {name: [one[name] for one in told] for name in told[0]}
-    lines += [(name, "", "", "", *row) for name, row in rows.items() if set(row) != {"-"}]
+    lines += [(name, "", "", "", *row) for name in told[0] if set(row := [one[name] for one in told]) != {"-"}]
     return (
         f"{aligned(lines)}\n\nScore [95 %]: 0 is chance and 100 the expert on the same levels; a dash if a level is missing or "
         "ended in an error.\nChance and expert: their mean returns. Won: levels that were won, of those played; in Arithmetic and "
