@@ -35,6 +35,8 @@ FOUR_GAMES = {
     "Commonsense": "CommonsenseText-v0?num_locations=1&num_items_to_put_away=1",
 }
 """The paper's levels of Commonsense have one room and one thing; the other games have the engine's parameters."""
+MODULES = {"Arithmetic": "calculator", "MapReader": "navigator", "Sorting": "sorter", "Commonsense": "knowledge"}
+"""The symbolic module of each game."""
 FOUR_PUBLISHED = {
     "T5-base (220M), a model for each game": (0.50, 0.71, 0.73, 0.895),
     "the same with symbolic modules": (1.00, 1.00, 0.98, 0.97),
@@ -53,6 +55,8 @@ class Config:
     random and gold; in tales random, gold, smollm2 and the adapter of all worlds."""
     games: tuple[str, ...] = tuple(FOUR_GAMES)
     """Which of the four games."""
+    modules: bool = False
+    """Whether the four games are played with their symbolic modules."""
     levels: int = 100
     """Levels of each of them, the first of the fold test; of TALES's tasks 1, 6 or 11 levels, those it may have played."""
     ahead_levels: int = 100
@@ -78,25 +82,32 @@ class Config:
 
 def four(config: Config) -> None:
     """Play the four games, and write the results."""
+    games = {game: _environment(game, config.modules) for game in FOUR_GAMES}
     rows: dict[str, dict[str, Any]] = {}
     for model in config.models or ("adapters/all-worlds-sft",):
         row = {"model": model, "dtype": config.dtype}
         rows[model] = row | {"episodes": config.levels}
         rows[f"{model} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
     played: dict[str, Any] = {"num_envs": config.num_envs, "workers": config.workers, "episodes": config.levels}
-    played |= {"folder": f"{config.folder}/four", "environments": tuple(FOUR_GAMES[game] for game in config.games)}
+    played |= {"folder": f"{config.folder}/four", "environments": tuple(games[game] for game in config.games)}
     _, record, store = play_plan(rows, baselines=("random", "gold"), **played)
     known = earlier("published_four").get("scores", {})
     for name, levels in levels_of_rows(store, record["rows"]).items():
-        known[name] = known.get(name, {}) | {game: row for game, row in scores(levels).items() if row["levels"]}
+        name += ", with symbolic modules" * config.modules
+        known[name] = known.get(name, {}) | {game: row for game, row in scores(levels, games).items() if row["levels"]}
     found = {"published": FOUR_PUBLISHED, "scores": known, "dtype": config.dtype, "ran_on": environment_record()}
     write("published_four", "\n".join(four_lines(known)), found | {"command": command()})
 
 
-def scores(levels: Levels) -> dict[str, dict[str, Any]]:
+def _environment(game: str, modules: bool) -> str:
+    name = FOUR_GAMES[game]
+    return f"{name}{'&' if '?' in name else '?'}modules={MODULES[game]}" if modules else name
+
+
+def scores(levels: Levels, games: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return a policy's figures in each game: the mean score, in which a lost game counts 0, and the mean return."""
     found = {}
-    for game, name in FOUR_GAMES.items():
+    for game, name in games.items():
         own = [episode for (environment, _), episode in levels.items() if environment == name and episode.error is None]
         counted = [max(0.0, episode.total_reward) for episode in own]
         found[game] = {"score": mean(counted), "interval": return_interval(counted, (0.0, 1.0)), **_ends(own)}

@@ -499,10 +499,12 @@ def report(game: Game, record: Mapping[str, Any], seeds: int) -> str:
     heads = [f"{column}{'' if figure == 'success' else f': {figure}'}, p" for column, figure in game.shown]
     heads += [f"{column}: decisions a CPU second" for column in game.environments if game.with_speed]
     drawn = ", and the steps by drawing" if game.is_drawn else ""
+    device = record["ran_on"]["device"]
+    where = "one core" if device.startswith("CPU") else f"the start on one core, of all else on {device}"
     note = (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
         "p compares with the start on the same levels: McNemar's exact test of wins, Wilcoxon's of steps and of means. "
-        f"Minutes of the start on one core, of all else on {record['ran_on']['device']}."
+        f"Minutes of {where}."
     )
     if game.network:
         note += f" The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."

@@ -9,8 +9,6 @@ from gymnasium.envs.registration import register
 
 BENCHMARK = ("CookingWorldText-v0", "BabyAIText-v0?task=pickup", "LunarLanderLLM-v2")
 """Environments of the benchmark."""
-LONG = ("MountainCarContinuousLLM-v0",)
-"""Environments that the benchmark plays without language models: a small model takes over five minutes for 999 steps."""
 RETURNS = {
     **dict.fromkeys(("CookingWorldText-v0", "CommonsenseText-v0", "CoinCollectorText-v0", "MapReaderText-v0"), (0.0, 1.0)),
     **dict.fromkeys(("ArithmeticText-v0", "SortingText-v0", "PeckingOrderText-v0", "SokobanText-v0"), (-1.0, 1.0)),

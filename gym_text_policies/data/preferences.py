@@ -20,11 +20,9 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.data.calls import as_template_reads, template_tools
 from gym_text_policies.data.rows import Row, answer_message
+from gym_text_policies.data.targets import LEAST_DIFFERENCE
 from gym_text_policies.environments.stored import levels_config
 from gym_text_policies.records import Message
-
-LEAST_DIFFERENCE = 1e-6
-"""Mean returns that differ by less are equal: sums of the same rewards in another order may differ in their last digits."""
 
 
 def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:

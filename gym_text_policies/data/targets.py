@@ -5,7 +5,7 @@ from __future__ import annotations
 from gym_text_policies.records import Decision
 
 LEAST_DIFFERENCE = 1e-6
-"""Values of actions that differ by less are equal."""
+"""Values of actions that differ by less are equal: sums of the same rewards in another order may differ in their last digits."""
 
 
 def targets_of(decision: Decision) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.files.json_data import is_finite
 from gym_text_policies.files.safe_files import check_regular, is_regular
 
 _TRAINING, _SEARCH = "metrics.jsonl", "evaluations.jsonl"
@@ -65,7 +66,7 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return for each evaluation of a search its value and the best value so far."""
     curve: list[Mapping[str, Any]] = []
     top = -math.inf
-    usable = [record for record in records if _is_number(record.get("index")) and _is_number(record.get("value"))]
+    usable = [record for record in records if is_finite(record.get("index")) and is_finite(record.get("value"))]
     for record in sorted(usable, key=lambda record: record["index"]):
         top = max(top, record["value"])
         curve.append({"evaluation": record["index"] + 1, "return of the evaluation": record["value"], "best return so far": top})
@@ -100,15 +101,11 @@ def _curves(run: Path, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
     for number, record in enumerate(records):
         position = record.get(over, number if over == "record" else None)
         for name, value in record.items():
-            if name not in _POSITIONS and _is_number(value) and _is_number(position):
+            if name not in _POSITIONS and is_finite(value) and is_finite(position):
                 points.setdefault(name, []).append((float(position), float(value)))
     for name, series in points.items():
         thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
         yield Curve(run.resolve().name, name, over, thinned, settings)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)

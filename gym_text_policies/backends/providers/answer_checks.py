@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.files.json_data import is_finite
 
 _MOST_TOKENS = 10**9
 """Greatest number of tokens of one answer that is plausible."""
@@ -15,14 +16,9 @@ _ROUNDING = 0.01
 """Nats above 0 that rounding may explain."""
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number, and no bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
 def is_log_prob(value: Any) -> bool:
     """Return whether a value is a log-probability: finite, and not above 0 by more than rounding."""
-    return is_number(value) and value <= _ROUNDING
+    return is_finite(value) and value <= _ROUNDING
 
 
 def count(value: Any) -> int:
@@ -33,7 +29,7 @@ def count(value: Any) -> int:
     """
     if value is None:
         return 0
-    if not is_number(value) or value != int(value) or not 0 <= value <= _MOST_TOKENS:
+    if not is_finite(value) or value != int(value) or not 0 <= value <= _MOST_TOKENS:
         raise ValueError(f"a number of tokens from 0 to {_MOST_TOKENS} is expected; got {str(value)[:60]}")
     return int(value)
 
@@ -59,8 +55,8 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
         (answer.finish in _FINISHES, f"an unknown value of finish: {answer.finish!r}"),
         (cached <= read, f"{cached} tokens cached among {read} that were read"),
         (thought <= said, f"{thought} tokens of a thought among {said} that were generated"),
-        (answer.confidence is None or is_number(answer.confidence), f"a number as confidence is expected; got {answer.confidence}"),
-        (is_number(answer.cost) and answer.cost >= 0, f"a price of at least 0 is expected; got {answer.cost}"),
+        (answer.confidence is None or is_finite(answer.confidence), f"a number as confidence is expected; got {answer.confidence}"),
+        (is_finite(answer.cost) and answer.cost >= 0, f"a price of at least 0 is expected; got {answer.cost}"),
     ):
         if not is_right:
             raise ValueError(error)
@@ -84,5 +80,5 @@ def _check_probabilities(answer: Answer, choices: Sequence[str] | None) -> None:
             raise ValueError("a text or probabilities are expected; got neither")
         return
     values = list(answer.probabilities.values())
-    if not all(is_number(value) and 0 <= value <= 1 + 1e-6 for value in values) or not math.isclose(sum(values), 1, abs_tol=1e-6):
+    if not all(is_finite(value) and 0 <= value <= 1 + 1e-6 for value in values) or not math.isclose(sum(values), 1, abs_tol=1e-6):
         raise ValueError("probabilities have to sum to 1")

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.backends.providers.answer_checks import is_number
+from gym_text_policies.files.json_data import is_finite
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RemoteOptions:
         check_int("retries", self.retries, 0, 100)
         for name, most in {"timeout": 1e6, "max_cost": math.inf, "max_total_tokens": math.inf}.items():
             value = getattr(self, name)
-            if (value is not None or name == "timeout") and not (is_number(value) and 0 < value <= most):
+            if (value is not None or name == "timeout") and not (is_finite(value) and 0 < value <= most):
                 raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
         for name in ("cache", "server"):
             check_name(name, getattr(self, name))
