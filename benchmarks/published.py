@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from helpers import science_levels, tales_levels
@@ -86,8 +87,9 @@ def four(config: Config) -> None:
     rows: dict[str, dict[str, Any]] = {}
     for model in config.models or ("adapters/all-worlds-sft",):
         row = {"model": model, "dtype": config.dtype}
-        rows[model] = row | {"episodes": config.levels}
-        rows[f"{model} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
+        name = Path(model).name
+        rows[name] = row | {"episodes": config.levels}
+        rows[f"{name} †"] = row | {"lookahead": "puct", "simulations": 16, "episodes": config.ahead_levels}
     played: dict[str, Any] = {"num_envs": config.num_envs, "workers": config.workers, "episodes": config.levels}
     played |= {"folder": f"{config.folder}/four", "environments": tuple(games[game] for game in config.games)}
     _, record, store = play_plan(rows, baselines=("random", "gold"), **played)
