@@ -72,7 +72,7 @@ def test_a_published_score_counts_a_lost_game_as_nothing(harness):
     lost = episode(1, (0.5, -1.5), terminated=True, failure=True)
     short = episode(2, (0.5, 0.0), truncated=True)
     levels = {("ArithmeticText-v0", f"level {one.level}"): one for one in (won, lost, short)}
-    scores = published.scores(levels)
+    scores = published.scores(levels, published.FOUR_GAMES)
     found = scores["Arithmetic"]
     assert (found["score"], found["return"]) == (0.5, pytest.approx(0.5 / 3))
     assert scores["Sorting"]["levels"] == 0

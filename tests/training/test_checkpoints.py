@@ -27,7 +27,7 @@ def stepped(actor, parameters, steps=1):
 def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint_is_kept(tiny_model, tmp_path, kind):
     actor = kind(tiny_model)
     if kind is ActorCritic:
-        actor.critic = Critic(*map(torch.rand_like, actor.critic))
+        actor.critic = Critic(torch.rand_like(actor.critic.weight), torch.tensor(0.5).double())
     optimizer = stepped(actor, actor.parameters, 2)
     for iteration in (1, 2):
         save_checkpoint(tmp_path, actor, optimizer, Progress(iteration, 0.5, 7, 0.1, [{"loss": 0.1}]), RECORD)

@@ -18,7 +18,6 @@ from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.training import ppo
 from gym_text_policies.training.loop import pass_sums
-from gym_text_policies.training.model import actor_critic
 from gym_text_policies.training.model.actor_critic import ActorCritic, Critic
 from gym_text_policies.training.model.saving import Progress
 from gym_text_policies.training.ppo import PPOConfig, clipped_objective, generalised_advantages, make_batch, run, update
@@ -146,7 +145,7 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         vars(config)["prompting"] = dataclasses.replace(config.prompting, history=0)
         torch.manual_seed(0)
         learner = ActorCritic(tiny_model, temperature=20.0)
-        learner.critic = learner.critic._replace(weight=torch.randn_like(learner.critic.weight))  # the last observation has a value
+        learner.critic = Critic(torch.randn_like(learner.critic.weight), learner.critic.bias)  # the last observation has a value
         batch = make_batch(config, learner, play(config, learner, Progress()))
         metrics = update(config, learner, torch.optim.SGD(learner.parameters, lr=1.0), Progress(), batch)
         weights = [parameter.detach().clone() for parameter in learner.parameters]
@@ -174,18 +173,6 @@ def test_the_values_of_a_level_are_not_fitted_to_its_own_returns(played):
     before = [parameter.detach().clone() for parameter in learner.parameters]
     update(config, learner, torch.optim.SGD(learner.parameters, lr=0.0), Progress(), other)
     assert learner.critic is other.critic and all(torch.equal(a, b) for a, b in zip(before, learner.parameters, strict=True))
-
-
-def test_a_critic_is_fitted_to_what_the_one_before_was_fitted_to_as_well(monkeypatch):
-    hidden, returns = torch.rand(40, 6), torch.rand(40)
-    untaught = Critic.untaught(6)
-    monkeypatch.setattr(actor_critic, "KEPT", 1.0)
-    both, at_once = untaught.fitted(hidden[:10], returns[:10]).fitted(hidden[10:], returns[10:]), untaught.fitted(hidden, returns)
-    assert all(torch.allclose(one, other) for one, other in zip(both, at_once, strict=True))
-    assert untaught.fitted(hidden[:0], returns[:0]) is untaught
-    monkeypatch.setattr(actor_critic, "RIDGE", 0)
-    expected = torch.linalg.lstsq(torch.cat([hidden, torch.ones(40, 1)], 1).double(), returns.double()).solution
-    assert torch.allclose(torch.cat([(fitted := untaught.fitted(hidden, returns)).weight, fitted.bias[None]]), expected, atol=1e-5)
 
 
 def test_an_action_that_changes_nothing_costs_what_the_discount_takes_from_the_value():
