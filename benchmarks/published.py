@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import science_levels, tales_levels
-from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, write
+from helpers.harness import Levels, command, earlier, levels_of_rows, options, play_plan, run, table, with_argument, write
 
 from gym_text.errors import check_choice
 from gym_text_policies.records import Episode
@@ -83,7 +83,7 @@ class Config:
 
 def four(config: Config) -> None:
     """Play the four games, and write the results."""
-    games = {game: _environment(game, config.modules) for game in FOUR_GAMES}
+    games = four_games(config.modules)
     rows: dict[str, dict[str, Any]] = {}
     for model in config.models or ("adapters/all-worlds-sft",):
         row = {"model": model, "dtype": config.dtype}
@@ -101,9 +101,9 @@ def four(config: Config) -> None:
     write("published_four", "\n".join(four_lines(known)), found | {"command": command()})
 
 
-def _environment(game: str, modules: bool) -> str:
-    name = FOUR_GAMES[game]
-    return f"{name}{'&' if '?' in name else '?'}modules={MODULES[game]}" if modules else name
+def four_games(modules: bool) -> dict[str, str]:
+    """Return the environments of the four games, maybe each with its module."""
+    return {game: with_argument(name, "modules", MODULES[game]) if modules else name for game, name in FOUR_GAMES.items()}
 
 
 def scores(levels: Levels, games: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -114,6 +114,11 @@ def earlier(name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
+def with_argument(environment: str, name: str, value: object) -> str:
+    """Return an environment's name with one more argument."""
+    return f"{environment}{'&' if '?' in environment else '?'}{name}={value}"
+
+
 def play_plan(rows: Mapping[str, Mapping[str, Any]], **bench: Any) -> tuple[str, dict[str, Any], EpisodeStore]:
     """Play the rows of a plan as ``gym-text bench --plan`` does.
 

@@ -19,7 +19,7 @@ from gym_text_policies.run.plan import EXPERT, PlanRow, label_of
 from gym_text_policies.run.play import EpisodeOptions, open_run, versions
 from gym_text_policies.run.progress import Progress
 
-from .harness import table
+from .harness import table, with_argument
 from .science_levels import interval
 
 STEPS = 100
@@ -51,7 +51,7 @@ Scores = dict[str, dict[str, float]]
 
 def environment(task: str) -> str:
     """Return the name of a task's environment, with TALES's limit."""
-    return f"{TASKS[task]}{'&' if '?' in TASKS[task] else '?'}max_episode_steps={STEPS}"
+    return with_argument(TASKS[task], "max_episode_steps", STEPS)
 
 
 def best(episode: Episode) -> float:
