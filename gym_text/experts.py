@@ -1,8 +1,10 @@
-"""Which environments have an expert; and the base class of control tasks, whose expert is a controller."""
+"""Which environments have an expert, and what each action costs it; the base class of tasks whose expert is a controller."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from contextlib import closing
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,6 +15,9 @@ from gym_text.errors import UsageError
 from gym_text.screen import prepare_pygame
 from gym_text.spec import Observation
 from gym_text.text_env import TextEnv
+
+_MOST_STEPS = 1000
+"""Most steps that the expert plays in a copy to win."""
 
 
 class ControlTaskEnv(TextEnv):
@@ -95,3 +100,44 @@ def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
         raise UsageError(f"{what}: expected an environment with an expert; {name} has none.")
     if on and getattr(env.unwrapped, "expert", None) == "off":
         raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
+
+
+def expert_costs(env: gym.Env[Any, Any], obs: Observation) -> dict[str, float]:
+    """Return for each valid action, by its name, how many steps the expert takes to win after it; infinite where it does not win.
+
+    The actions are tried in copies, in which the expert goes on; the environment stays as it is. A whole plan is not played, but
+    counted. The costs are this expert's: another player might need fewer steps.
+
+    >>> env = gym.make("gym_text:SokobanText-v0", expert="replan")
+    >>> obs, info = env.reset(seed=0)
+    >>> costs = expert_costs(env, obs)
+    >>> min(costs, key=costs.get) == info["gold_action"], min(costs.values()) == len(info["gold_path"]) - 1
+    (True, True)
+
+    Args:
+        env: A `TextEnv` that was made with ``expert="replan"``, with a running episode. Its wrappers are left out.
+        obs: The present observation.
+
+    Raises:
+        UsageError: If the environment has no such expert.
+    """
+    base = env.unwrapped
+    if not isinstance(base, TextEnv) or base.expert != "replan":
+        raise UsageError(f"expert_costs: expected an environment with expert='replan'; got {env}.")
+    return {name: _cost(base, name, obs) for name in base.text_spec.names(obs)}
+
+
+def _cost(env: TextEnv, name: str, obs: Observation) -> float:
+    """Return how many steps the expert takes to win after an action."""
+    with closing(env.fork()) as copied:
+        copied.expert = env.expert
+        for steps in range(_MOST_STEPS):
+            obs, _, terminated, truncated, info = copied.step(env.text_spec.encode(name, obs))
+            if info["success"]:
+                return steps
+            if terminated or truncated or "gold_action" not in info:
+                break
+            if "gold_steps" in info:
+                return float(steps + info["gold_steps"])
+            name = info["gold_action"]
+    return math.inf

@@ -227,7 +227,7 @@ class ScienceWorldEnv(JavaGameEnv):
     def _fork_game(self, twin: Self) -> bool:
         twin._game = self._present_game().fork(self._played)
         twin._task, twin._variation, twin._goal, twin._score = self._task, self._variation, self._goal, self._score
-        twin._valid, twin._played = self._valid, self._played
+        twin._valid, twin._played, twin._left = self._valid, self._played, self._left
         return True
 
     def _observation(self, state: ScienceWorldState) -> Observation:

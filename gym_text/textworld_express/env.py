@@ -11,11 +11,9 @@ import dataclasses
 import functools
 from typing import Any, ClassVar, Self
 
-from gym_text.errors import UsageError
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
-from gym_text.spaces import checked_action
 from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
@@ -110,7 +108,6 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         self._new_game = functools.partial(ExpressGame, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
         self._planned: Plan | None = None
-        self._planned_calls: set[str] = set()  # of modules, which the planner does not know
         self._situation: Situation | None = None  # with expert="replan" only
 
     # ---------------------------------------------------------------- the game
@@ -152,7 +149,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         twin._engine().replay(self._level, self._fold, self._commands)
         twin._level, twin._commands, twin._goal = self._level, self._commands.copy(), self._goal
         twin._engine_score, twin._valid = self._engine_score, self._valid
-        twin._modules = copy.deepcopy(self._modules)
+        twin._modules, twin._situation = copy.deepcopy(self._modules), self._situation
         return True
 
     def _engine(self) -> ExpressGame:
@@ -202,24 +199,4 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
 
     def _with_calls(self, modules: Modules, plan: Plan, game: ExpressGame) -> Plan:
         """Play a plan in a game; return it with the calls of modules that help the expert."""
-        steps = modules.with_calls(plan, lambda action: self._of_game(game.step(action)))
-        self._planned_calls.update(set(steps) - set(plan))
-        return steps
-
-    def plan_steps(self, action: Any) -> float:
-        """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
-
-        A step does not count if the expert's plan wins without this step: the expert also looks into containers on its way, and
-        closes what it has opened.
-
-        Raises:
-            UsageError: Without an episode, or if the environment was not made with ``expert="replan"``.
-            InvalidActionError: As `step`.
-        """
-        if self._situation is None:
-            raise UsageError(f"plan_steps: expected an episode, with expert='replan'; got none, with expert={self.expert!r}.")
-        command = self._command(checked_action(action, self.action_space, self.text_spec))
-        rest = tuple(step for step in self._rest if step not in self._planned_calls)
-        if self._modules and command.strip() in self._modules.calls:
-            return self._planner.steps_to_win(self._situation, rest)
-        return self._planner.plan_steps(self._situation, rest, command)
+        return modules.with_calls(plan, lambda action: self._of_game(game.step(action)))

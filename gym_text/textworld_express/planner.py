@@ -7,7 +7,6 @@ if that path wins when it is played.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -115,28 +114,6 @@ class Planner:
             return min(plans, key=len)
         return next((plan for path in _ways_back(situation) if (plan := self._checked(situation, path))), ())
 
-    def plan_steps(self, situation: Situation, rest: Plan, action: str) -> float:
-        """Return how many steps a win takes after an action, which is not played; infinite if the planner finds no plan.
-
-        A step does not count if the plan wins without this step.
-
-        Args:
-            situation: Where the player is.
-            rest: The rest of the plan that the player follows.
-            action: The action.
-        """
-        self._replay(situation)
-        state = self._trial_game().step(action)
-        if state.success or state.failure or state.score >= 1.0:
-            return 0.0 if state.success else math.inf
-        return self.steps_to_win(situation.after(action, state, self._config), rest[1:] if rest[:1] == (action,) else ())
-
-    def steps_to_win(self, situation: Situation, rest: Plan) -> float:
-        """Return how many steps a win takes from here, where `rest` is a plan or empty; otherwise as `plan_steps`."""
-        # a new plan is made in any case, so that the plan being followed is not the only measure of an action
-        plans = [plan for plan in (rest, self.plan(situation)) if plan]
-        return float(len(self._without_detours(situation, min(plans, key=len)))) if plans else math.inf
-
     def game_at(self, situation: Situation) -> ExpressGame:
         """Return the planner's game, played up to a situation."""
         self._replay(situation)
@@ -177,13 +154,6 @@ class Planner:
         state = self._replay(situation)
         shorter = _without_circles(self._trial_game(), plan, state)
         return (self._winning(situation, shorter) if len(shorter) < len(plan) else None) or plan
-
-    def _without_detours(self, situation: Situation, plan: Plan) -> Plan:
-        """Drop every step without which the plan still wins, except reading."""
-        for index in reversed(range(len(plan) - 1)):
-            if not _is_reading(plan[index]):
-                plan = self._winning(situation, plan[:index] + plan[index + 1 :]) or plan
-        return plan
 
     def _winning(self, situation: Situation, path: Plan) -> Plan | None:
         """Return the valid steps of a path, up to the win, or None if it does not win from here."""

@@ -95,10 +95,6 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         obs, reward, terminated, truncated, info = self.env.step(self._old_names(action))
         return self._seen(obs), reward, terminated, truncated, self._renamed(info)
 
-    def plan_steps(self, action: Any) -> float:
-        """Return the result of the environment's `plan_steps`."""
-        return self.env.get_wrapper_attr("plan_steps")(self._old_names(action))  # type: ignore[no-any-return]
-
     def _old_names(self, action: Any) -> Any:
         return self._names.rename(action, self._old) if self._in_words else action
 

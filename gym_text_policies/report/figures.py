@@ -78,7 +78,7 @@ def row(
     episodes: Iterable[Episode | Summary],
     *,
     asked: str = "",
-    order: Mapping[str, float] | None = None,
+    measured: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Return the figures of one row.
 
@@ -91,7 +91,7 @@ def row(
         policy: Name of the row.
         episodes: The episodes of one policy in one environment.
         asked: How a language model is asked; see `how_asked`.
-        order: What other orders of the options change; see `calibration.read_orders`.
+        measured: What was measured of its probabilities after play; see `calibration.read_measured`.
     """
     summaries = [episode if isinstance(episode, Summary) else Summary.of(episode) for episode in episodes]
     played = [summary for summary in summaries if summary.error is None]
@@ -128,7 +128,7 @@ def row(
         "seconds_per_decision": sum(of("seconds")) / steps if steps else None,
         "cost": mean(of("cost")),
         "total_cost": sum(summary.cost for summary in summaries),
-        **probability_figures(played, order),
+        **probability_figures(played, measured),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -41,7 +41,7 @@ class ReplayedState(NamedTuple):
         return draw_page([("goal", str(self.obs["goal"])), ("text", str(self.obs["text"]))], facts=f"step {self.number}")
 
 
-def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[ReplayedState]:
+def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Generator[ReplayedState]:
     """Play an episode again, and yield the state before each step and the last state. A state is valid until the next is yielded.
 
     If the return differs from the record's, a warning says so.

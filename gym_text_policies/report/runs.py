@@ -18,7 +18,7 @@ from gym_text_policies.environments import environment_name
 from gym_text_policies.environments.stored import levels_config
 from gym_text_policies.files.safe_files import is_regular
 from gym_text_policies.policies.labels import additions, thinking
-from gym_text_policies.report.calibration import read_orders
+from gym_text_policies.report.calibration import read_measured
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.figures import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
@@ -48,13 +48,13 @@ class Variant:
     """The settings that may distinguish its row from other rows: the policy's, and the environment's under ``environment``."""
     place: float = math.inf
     """The place of the row in the benchmark's table."""
-    order: Mapping[str, float] | None = None
-    """What other orders of the options change; None if that was not measured."""
+    measured: Mapping[str, float] | None = None
+    """What was measured of its probabilities after play."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
         """The figures of its row."""
-        return row(self.environment, self.policy, self.episodes, asked=self.asked, order=self.order)
+        return row(self.environment, self.policy, self.episodes, asked=self.asked, measured=self.measured)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _read(folders: Iterable[Path]) -> list[Variant]:
     variants: dict[str, Variant] = {}
     summaries: dict[str, dict[str, Summary]] = defaultdict(dict)
     for folder in folders:
-        store, labelled, orders, here = EpisodeStore(folder), labels(folder), read_orders(folder), set()
+        store, labelled, measured, here = EpisodeStore(folder), labels(folder), read_measured(folder), set()
         places = {key: place for place, key in enumerate(labelled)}
         for episode in store.episodes():
             name = json.dumps([episode.environment, episode.policy], sort_keys=True)
@@ -140,7 +140,7 @@ def _read(folders: Iterable[Path]) -> list[Variant]:
                 variants[name] = Variant(game=json.dumps(game, sort_keys=True), settings=settings)
             variant = variants[name]
             variant.policy = labelled.get(episode.key, variant.policy)
-            variant.order = orders.get(episode.key, variant.order)
+            variant.measured = measured.get(episode.key, variant.measured)
             variant.place = places.get(episode.key, variant.place)
             summaries[name][episode.key] = Summary.of(episode)
             variant.stores[episode.key] = store

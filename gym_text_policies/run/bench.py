@@ -19,7 +19,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
 from gym_text_policies.report.films import film_wins
 from gym_text_policies.report.table import Table, fitted, markdown
-from gym_text_policies.run.orders import measure
+from gym_text_policies.run.measure import measure
 from gym_text_policies.run.plan import (
     EXPERT,
     PlanRow,
@@ -149,7 +149,7 @@ def run(config: BenchConfig) -> tuple[Table, EpisodeStore]:
     identity = {"benchmark": "policies", "fold": config.fold or "test"}  # a later run may add rows and episodes
     with open_run(config.folder, identity, plan_of(config), config) as run:
         run.play(Progress())
-        measure(run, config.orders)
+        measure(run, config.orders, config.best_actions)
         return markdown(write_table(run, config)), run.store
 
 

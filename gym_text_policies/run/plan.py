@@ -109,6 +109,9 @@ class PlayerOptions:
     orders: int = 0
     """Number of orders of the options in which each language model is asked again, about at most 50 states of each row: whether its
     answers depend on the order. By default it is asked once."""
+    best_actions: bool = False
+    """Whether probabilities are also compared with all actions after which the expert, in copies of the game, needs the fewest
+    steps: in at most 50 states of each row, where probabilities are stored and the expert can plan anew."""
 
     def players(
         self, modes: Sequence[Mode] = (), usual: Sequence[Mode] = ("choose",), temperatures: Sequence[float] = (), **settings: Any

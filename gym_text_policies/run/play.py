@@ -273,12 +273,12 @@ def write_table(run: Run, config: Any) -> list[dict[str, Any]]:
     The JSON file also has the settings, the versions of packages, the key of each row's first episode, and the rows' labels by
     these keys, including those of earlier runs into the folder.
     """
-    figures, orders = [], calibration.read_orders(run.store.folder)
+    figures, measured = [], calibration.read_measured(run.store.folder)
     for planned in run.rows:
         first = next(iter(planned.keys.values()), "")
         asked = how_asked(planned.policy, planned.plan.label)
-        name, order = (planned.plan.environment, planned.plan.label), orders.get(first)
-        of_row = figures_of(*name, run.episodes(planned), asked=asked, order=order)
+        name = planned.plan.environment, planned.plan.label
+        of_row = figures_of(*name, run.episodes(planned), asked=asked, measured=measured.get(first))
         figures.append({"key": first, **of_row})
     folder = run.store.folder
     here = {figure["key"]: figure["policy"] for figure in figures}

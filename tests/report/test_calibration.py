@@ -58,7 +58,7 @@ def test_a_decision_without_probabilities_an_expert_or_a_choice_is_not_judged():
     sure = {"east": 1.0, "north": 0.0, "west": 0.0}
     shares, gold = [sure, sure, None, {"east": 1.0}, sure], ["east", None, "east", "east", "west"]
     assert [one.agrees for one in judged(episode(shares, gold, True))] == [True, False]
-    found = row("E", "p", [episode(shares, gold, True)], order={"same_choice": 0.5})
+    found = row("E", "p", [episode(shares, gold, True)], measured={"same_choice": 0.5})
     assert found["brier"] == 1.0 and found["log_loss"] == pytest.approx(18.02, abs=0.01) and found["same_choice"] == 0.5
     assert figures([])["brier"] is figures([])["seconds_median"] is None
 
@@ -73,7 +73,7 @@ def asked(tiny_model, tmp_path_factory):
     (folder / "rows.yaml").write_text(json.dumps(ways))
     played = ("--plan", str(folder / "rows.yaml"), "--environments", "SokobanText-v0?max_episode_steps=4", "--llm-episodes", "3")
     run = folder / "run"
-    assert cli.main(["bench", *played, "--folder", str(run), "--baselines", "none", "--orders", "2"]) == 0
+    assert cli.main(["bench", *played, "--folder", str(run), "--baselines", "none", "--orders", "2", "--best-actions"]) == 0
     return run
 
 
@@ -82,6 +82,8 @@ def test_only_a_prompt_that_lists_the_options_lets_their_order_count(asked, caps
     assert rows["unlisted"]["same_choice"] == 1.0 and rows["unlisted"]["variation"] == pytest.approx(0, abs=1e-6)
     assert rows["zero_shot"]["variation"] > 1e-4
     assert rows["unlisted"]["judged"] > 0 and rows["unlisted"]["brier"] == pytest.approx(rows["unlisted"]["brier_uniform"], abs=0.3)
+    for told in rows.values():  # in Sokoban two actions are seldom equally good
+        assert told["best_judged"] > 0 and told["best_brier"] == pytest.approx(told["best_brier_uniform"], abs=0.3)
     assert re.search(r"\| SokobanText-v0\S* \| unlisted +\| \d+ +\| 0\.", (asked / "table.md").read_text())
 
 

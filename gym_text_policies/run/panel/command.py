@@ -17,7 +17,7 @@ from gym_text_policies.files.safe_files import subfolder
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report import calibration
 from gym_text_policies.report.figures import Summary
-from gym_text_policies.run.orders import measure
+from gym_text_policies.run.measure import measure
 from gym_text_policies.run.panel.reference import check, the_reference
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, check_name, terminal_table
 from gym_text_policies.run.panel.verify import verify
@@ -108,7 +108,7 @@ def play(config: PanelConfig) -> list[Result]:
         raise UsageError("models: expected a policy that plays a world of the panel; got none.")
     with open_run(config.folder, {"panel": panel.version}, plan, config) as run:
         run.play(Progress())
-        measure(run, config.orders)
+        measure(run, config.orders, config.best_actions)
         results, rows = [], iter(run.rows)
         for label, of_policy in planned.items():
             if of_policy:
@@ -131,7 +131,7 @@ def _result(
     size: Size, label: str, entries: Sequence[Player], rows: Sequence[RunRow], run: Run, digests: Mapping[str, str]
 ) -> Result:
     """Return the result of a policy from its rows, one for each world that it has played."""
-    panel, found, settings, orders = the_panel(), {}, {}, calibration.read_orders(run.store.folder)
+    panel, found, settings, measured = the_panel(), {}, {}, calibration.read_measured(run.store.folder)
     name_of = {world.environment: name for name, world in panel.worlds.items()}
     for row in rows:
         name = name_of[row.plan.environment]
@@ -140,7 +140,7 @@ def _result(
         played = list(run.episodes(row))
         episodes = tuple(EpisodeResult.of(episode, spec) for episode in played)
         summaries = [Summary.of(episode) for episode in played if episode.error is None]
-        figures = calibration.figures(summaries, orders.get(played[0].key))
+        figures = calibration.figures(summaries, measured.get(played[0].key))
         policy: dict[str, Any] = without_secrets(dict(row.policy))
         found[name] = WorldResult(row.plan.environment, digests[name], policy, episodes, figures)
         player = player_in(row.plan.environment, entries)

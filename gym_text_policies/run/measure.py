@@ -1,52 +1,90 @@
-"""How much a language model's decisions depend on the order in which its options stand: it is asked again about stored states."""
+"""What is measured after play, in stored states: whether the options' order matters to a model, and which actions are the best.
+
+`orders` asks the language model again. `best_actions` asks the expert, in exact copies of the game, how many steps it takes to win
+after each valid action, so that a policy is not blamed for another action that is as good as the expert's.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
+from gym_text.experts import expert_costs, experts_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
-from gym_text_policies.report.calibration import read_orders, write_orders
+from gym_text_policies.report.calibration import Judged, judge, read_measured, scores, write_measured
 from gym_text_policies.report.replay import replay
 from gym_text_policies.report.statistics import mean
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
 
 STATES = 50
-"""Most states of a row about which its model is asked again."""
+"""Most states of a row about which its model or the expert is asked."""
+_MOST_ACTIONS = 400
+"""Most actions of a row after which the expert plays on."""
 _AT_ONCE = 8
 """Most turns of a call."""
 
 
-def measure(run: Run, orders: int) -> None:
-    """Ask the language model of each row again, in drawn orders of the options, and keep the figures in the run folder.
-
-    A row whose figures are kept already is not asked again, nor is one that looks ahead or whose actions are partly another's.
+def measure(run: Run, orders: int, best_actions: bool) -> None:
+    """Measure what is asked of each row, and keep the figures in the run folder. What is kept already is not measured again.
 
     Args:
         run: The rows, with their stored episodes.
-        orders: Number of drawn orders of each state.
+        orders: Number of drawn orders of the options in which a language model is asked again about each state; not one that looks
+            ahead or whose actions are partly another's.
+        best_actions: Whether probabilities are compared with all best actions, where the environment has an expert that replans.
     """
-    if orders < 1:
-        return
-    kept = read_orders(run.store.folder)
+    kept = read_measured(run.store.folder)
     for row in run.rows:
-        key = next(iter(row.keys.values()), "")
-        asked = row.plan.policy.asks_model and kept.get(key, {}).get("orders") != orders
-        if asked and (figures := _of_row(row.plan, list(run.episodes(row)), orders)):
-            kept[key] = figures
-            write_orders(run.store.folder, kept)
+        known = kept.setdefault(next(iter(row.keys.values()), ""), {})
+        found: dict[str, float] = {}
+        if orders and row.plan.policy.asks_model and known.get("orders") != orders:
+            found |= _of_orders(row.plan, list(run.episodes(row)), orders)
+        if best_actions and "best_judged" not in known:
+            found |= {f"best_{name}": value for name, value in scores(list(_by_plans(row.plan, list(run.episodes(row))))).items()}
+        if found:
+            known |= found
+            write_measured(run.store.folder, kept)
 
 
-def _of_row(row: PlanRow, episodes: Sequence[Episode], orders: int) -> dict[str, float]:
+def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
+    """Yield the decisions of some drawn states, judged by the actions after which the expert needs the fewest steps."""
+    make_env = environment_maker(row.environment, **dict(row.arguments) | {"expert": "replan"})
+    with closing(environment_maker(row.environment, **row.arguments)()) as env:
+        if "replan" not in experts_of(env):
+            return
+    places = [
+        (episode, number)
+        for episode in episodes
+        for number, step in enumerate(episode.steps)
+        if episode.error is None and len(step.decision.probabilities or ()) > 1
+    ]
+    rng, tried = np.random.default_rng(0), 0
+    for place in rng.permutation(len(places))[:STATES]:
+        episode, number = places[place]
+        shares = episode.steps[number].decision.probabilities or {}
+        tried += len(shares)
+        if tried > _MOST_ACTIONS:
+            break
+        with closing(replay(episode, make_env)) as states:
+            state = next(itertools.islice(states, number, None))
+            costs = expert_costs(state.env, state.obs)
+        fewest = min(costs.values(), default=math.inf)
+        if math.isfinite(fewest):
+            yield judge(shares, [name for name, cost in costs.items() if cost == fewest])
+
+
+def _of_orders(row: PlanRow, episodes: Sequence[Episode], orders: int) -> dict[str, float]:
     """Return the figures of a row: ``same_choice``, ``variation`` if probabilities are known, ``states`` and ``orders``."""
     make_env = environment_maker(row.environment, **row.policy.rendering | dict(row.arguments))
     with closing(make_env()) as env:
