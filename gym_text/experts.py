@@ -127,6 +127,15 @@ def expert_costs(env: gym.Env[Any, Any], obs: Observation) -> dict[str, float]:
     return {name: _cost(base, name, obs) for name in base.text_spec.names(obs)}
 
 
+def best_actions(env: gym.Env[Any, Any], obs: Observation) -> tuple[str, ...]:
+    """Return the names of all valid actions after which the expert takes the fewest steps to win; none if it wins after none.
+
+    Arguments and errors are those of `expert_costs`.
+    """
+    costs = expert_costs(env, obs)
+    return tuple(name for name, cost in costs.items() if cost == min(costs.values()) < math.inf)
+
+
 def _cost(env: TextEnv, name: str, obs: Observation) -> float:
     """Return how many steps the expert takes to win after an action."""
     with closing(env.fork()) as copied:

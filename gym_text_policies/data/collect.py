@@ -17,6 +17,7 @@ uses the steps before the error.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from typing import Any, Literal
 
 from gym_text.episode_state import Expert
 from gym_text.errors import PolicyError, UsageError, check_choice, check_int
-from gym_text.experts import check_expert
+from gym_text.experts import best_actions, check_expert
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
@@ -38,6 +39,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
+from gym_text_policies.report.replay import replay
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import PlayOptions, Run, RunRow, check_some_played, open_run
 from gym_text_policies.run.progress import Progress
@@ -79,6 +81,9 @@ class CollectConfig(PlayOptions, PromptOptions):
     trim: bool = False
     """Learn from each win what it took: in each state the first of those actions without which, in exact copies of the game, the
     episode would not be won from there. Steps from which no win is known are not learnt."""
+    best_actions: bool = False
+    """With the expert's labels: note in each row all actions after which the expert, in copies of the game, needs the fewest steps.
+    gym-text export --format systemone then gives them equal probabilities."""
     playouts: int = 0
     """With trim: finish an episode that is not won by so many playouts in copies, of random actions, for each rise of the score."""
 
@@ -91,6 +96,8 @@ class CollectConfig(PlayOptions, PromptOptions):
             raise UsageError("playouts: expected trim, which they finish episodes for; got trim=False. Add --trim.")
         if self.trim and self.labels == "expert":
             raise UsageError("trim: expected labels='own', which are trimmed; got 'expert'. Leave out one of the two.")
+        if self.best_actions and self.learnt != "expert":
+            raise UsageError(f"best_actions: expected labels='expert'; got {self.learnt!r}. Add --labels expert.")
         if (self.asked.noise or self.asked.expert_share) and self.labels == "own" and not self.trim:
             raise UsageError("labels='own': expected noise=0 and expert_share=0, or trim; a random action must not become a label.")
 
@@ -216,7 +223,9 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
             before = len(distinct)
             labelled = by_plan(trimmed(episode, copied, config.playouts)) if config.trim else episode
             try:
-                for learnt in rows_of(labelled, spec, config.prompting, "expert" if config.trim else config.learnt, prompt):
+                best = _best_actions(episode, row.plan) if config.best_actions else ()
+                labels: Labels = "expert" if config.trim else config.learnt
+                for learnt in rows_of(labelled, spec, config.prompting, labels, prompt, best=best):
                     distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
                 kept = "kept" if episode.error is None else "kept up to an error"
                 fate = kept if len(distinct) > before else "duplicates or unlabelled"
@@ -224,6 +233,12 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
                 fate = "with more actions than labels"
         fates[fate] += 1
     return fates
+
+
+def _best_actions(episode: Episode, row: PlanRow) -> list[tuple[str, ...]]:
+    """Return for each step of an episode all actions that are the best by the expert's plans."""
+    with closing(replay(episode, environment_maker(row.environment, **row.arguments))) as states:
+        return [best_actions(state.env, state.obs) for state in itertools.islice(states, episode.length)]
 
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:

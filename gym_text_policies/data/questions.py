@@ -2,8 +2,8 @@
 
 A record is a request to ``/v1/systemone`` with the right answer: ``state`` (a text, or a list of messages) and one question,
 ``action``, whose criteria are the actions that were possible. The right action is the question's ``label``, as any2jev 0.1.0 and
-sysone 0.5.2 read it. Where a search has compared the actions, the record has in its place ``gold``, a probability for each of them,
-as the dataset typed-decisions has it and sysone reads it.
+sysone 0.5.2 read it. Where a search or the expert's plans have compared the actions, the record has in its place ``gold``, a
+probability for each of them, as the dataset typed-decisions has it and sysone reads it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,8 @@ class Row:
     options: tuple[tuple[str, ...], ...] = ()
     """For each message the names of the actions that its label is one of. Empty if the game lists no actions."""
     shares: tuple[tuple[float, ...], ...] = ()
-    """For each message the probabilities of the options that a search has found. Empty if the player does not look ahead."""
+    """For each message the probabilities of the options that a search has found, or equal ones of the best actions by the expert's
+    plans. Empty if neither is known."""
 
     @property
     def decisions(self) -> int:
@@ -164,7 +165,15 @@ class Row:
                 yield Example(self.messages[:number], label, thought, self.tool)
 
 
-def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
+def rows_of(
+    episode: Episode,
+    spec: TextSpec,
+    policy: PolicyConfig,
+    labels: Labels,
+    prompt: Prompt | None = None,
+    *,
+    best: Sequence[Sequence[str]] = (),
+) -> list[Row]:
     """Return an episode as rows: one if each prompt extends the one before it, else one for each step.
 
     Args:
@@ -173,6 +182,7 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
         policy: How the model that will learn from the rows is prompted.
         labels: Whose answers are learnt: ``expert``, in each state where the expert's answer is known, or ``own``, the player's.
         prompt: A renderer of that policy's prompts; None: a new renderer.
+        best: For each step the actions that are equally good by the expert's plans; empty if that is not known.
     """
     check_choice("labels", labels, LABELS)
     prompt, calls = prompt or training_prompt(policy), policy.mode == "tool"
@@ -181,7 +191,7 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
     messages: list[Message] = []
     learnt: list[_Learnt] = []
     # `prompts_of` also yields a prompt after the last step, which `zip` leaves out.
-    for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
+    for number, (step, prompted) in enumerate(zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False)):
         if list(prompted[: len(messages)]) != messages:
             rows.append(_row(messages, learnt, origin))
             messages, learnt = [], []
@@ -190,7 +200,8 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
         options = spec.names(dict(step.observation)) if label else ()
         if prompt.by_label:
             label = OPTION_LABELS[options.index(label)] if label in options else ""
-        found = targets_of(step.decision) if labels == "own" else {}
+        equal = best[number] if best else ()
+        found = targets_of(step.decision) if labels == "own" else dict.fromkeys(equal, 1 / max(1, len(equal)))
         shares = tuple(found.get(name, 0.0) for name in options) if found else ()
         learnt.append(_Learnt(call_of(label) if calls and label else label, before, options, shares))
         action = step.decision.action

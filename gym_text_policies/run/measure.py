@@ -1,20 +1,19 @@
 """What is measured after play, in stored states: whether the options' order matters to a model, and which actions are the best.
 
-`orders` asks the language model again. `best_actions` asks the expert, in exact copies of the game, how many steps it takes to win
-after each valid action, so that a policy is not blamed for another action that is as good as the expert's.
+The language model is asked again. The expert says, in exact copies of the game, how many steps it takes to win after each valid
+action, so that a policy is not blamed for another action that is as good as the expert's.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
-from gym_text.experts import expert_costs, experts_of
+from gym_text.experts import best_actions, experts_of
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -35,14 +34,14 @@ _AT_ONCE = 8
 """Most turns of a call."""
 
 
-def measure(run: Run, orders: int, best_actions: bool) -> None:
+def measure(run: Run, orders: int, by_plans: bool) -> None:
     """Measure what is asked of each row, and keep the figures in the run folder. What is kept already is not measured again.
 
     Args:
         run: The rows, with their stored episodes.
         orders: Number of drawn orders of the options in which a language model is asked again about each state; not one that looks
             ahead or whose actions are partly another's.
-        best_actions: Whether probabilities are compared with all best actions, where the environment has an expert that replans.
+        by_plans: Whether probabilities are compared with all best actions, where the environment has an expert that replans.
     """
     kept = read_measured(run.store.folder)
     for row in run.rows:
@@ -50,7 +49,7 @@ def measure(run: Run, orders: int, best_actions: bool) -> None:
         found: dict[str, float] = {}
         if orders and row.plan.policy.asks_model and known.get("orders") != orders:
             found |= _of_orders(row.plan, list(run.episodes(row)), orders)
-        if best_actions and "best_judged" not in known:
+        if by_plans and "best_judged" not in known:
             found |= {f"best_{name}": value for name, value in scores(list(_by_plans(row.plan, list(run.episodes(row))))).items()}
         if found:
             known |= found
@@ -78,10 +77,9 @@ def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
             break
         with closing(replay(episode, make_env)) as states:
             state = next(itertools.islice(states, number, None))
-            costs = expert_costs(state.env, state.obs)
-        fewest = min(costs.values(), default=math.inf)
-        if math.isfinite(fewest):
-            yield judge(shares, [name for name, cost in costs.items() if cost == fewest])
+            best = best_actions(state.env, state.obs)
+        if best:
+            yield judge(shares, best)
 
 
 def _of_orders(row: PlanRow, episodes: Sequence[Episode], orders: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 
 import gymnasium as gym
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gym_text import UsageError
 from gym_text.errors import PolicyError
 from gym_text_policies import cli, load_policy, rollout
+from gym_text_policies.data.collect import CollectConfig
 from gym_text_policies.data.dataset import read_rows, write_rows
 from gym_text_policies.data.questions import typed_questions
 from gym_text_policies.data.rows import rows_of
@@ -43,6 +45,23 @@ def test_what_a_search_has_found_is_a_probability_for_each_action(tmp_path):
     by_search, played = typed_questions(read_rows(tmp_path / "rows"))
     assert by_search["gold"] == {"action": {"probabilities": dict(zip(NAMES, (0.25, 0, 0.75, 0, 0, 0), strict=True))}}
     assert "label" not in by_search["questions"]["action"] and played["questions"]["action"]["label"] == "go forward"
+
+
+def test_actions_that_are_equally_good_by_the_experts_plans_are_equally_probable(tmp_path):
+    played = ["collect", "--environments", "BabyAIText-v0?task=pickup", "--episodes", "2", "--folder", str(tmp_path)]
+    assert cli.main([*played, "--noise", "0.3", "--best-actions"]) == 0
+    assert cli.main(["export", "--format", "systemone", "--data", str(tmp_path / "rows"), "--file", str(tmp_path / "file")]) == 0
+    records = [json.loads(line) for line in (tmp_path / "file").read_text("utf-8").splitlines()]
+    labels = [label for row in read_rows(tmp_path / "rows") for label in row.labels if label]
+    counts, among = Counter(), 0
+    for record, label in zip(records, labels, strict=True):
+        best = {name: share for name, share in record["gold"]["action"]["probabilities"].items() if share}
+        assert list(record["gold"]["action"]["probabilities"]) == NAMES and set(best.values()) == {1 / len(best)}
+        counts[len(best)] += 1
+        among += label in best
+    assert counts[1] > 0 and max(counts) > 1 and among > 0.8 * len(labels), counts
+    with pytest.raises(UsageError, match=r"^best_actions: expected labels='expert'; got 'own'\. Add --labels expert"):
+        CollectConfig(best_actions=True)
 
 
 def test_more_actions_than_labels_end_in_an_error_that_names_another_strategy():
