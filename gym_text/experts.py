@@ -34,7 +34,7 @@ class ControlTaskEnv(TextEnv):
     @staticmethod
     @abstractmethod
     def controller(obs: Observation) -> str:
-        """Return the name of the expert's action; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
+        """Return the name of the expert's action."""
 
     @abstractmethod
     def _observation(self, state: np.ndarray) -> Observation:

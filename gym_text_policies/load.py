@@ -14,7 +14,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.adapters import warn_without_record
 from gym_text_policies.backends.threads import settle_threads
-from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
+from gym_text_policies.policies.baselines import GoldPolicy, RandomPolicy
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
@@ -34,11 +34,10 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     """Return a policy for an environment.
 
     Args:
-        model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of an environment that has one). A policy of your
-            own, ``module:Name`` (see `load_own`); a model of stable-baselines3, ``sb3:FILE``. Or a language model: ``smollm2``
-            (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that ships),
-            ``openai:MODEL`` or another provider's, ``module:Name`` of a `Backend` of your own, or a `Backend`: see
-            `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
+        model: ``random`` or ``gold`` (the environment's expert). A policy of your own, ``module:Name`` (see `load_own`); a model of
+            stable-baselines3, ``sb3:FILE``. Or a language model: ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a
+            model or an adapter), ``adapters/NAME`` (one that ships), ``openai:MODEL`` or another provider's, ``module:Name`` of a
+            `Backend` of your own, or a `Backend`: see `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
         env: The environment to play.
         settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.
             A setting that is not given has the value with which the adapter was trained, else the value of `DEFAULTS`. All other
@@ -124,8 +123,6 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
     if config.model == "gold":
         check_expert(env, "policy 'gold'")
         return GoldPolicy(text_spec(env), seed=seed)
-    if config.model == "controller":
-        return ControllerPolicy(env)
     if config.model.startswith("sb3:"):
         drawn = config.deterministic is False
         return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env, deterministic=not drawn, seed=seed if drawn else 0)

@@ -14,7 +14,7 @@ from gym_text_policies.backends.own_models import is_own, load_own_backend
 from gym_text_policies.backends.provider_table import PROVIDERS, model_names
 from gym_text_policies.backends.threads import settle_threads
 
-_POLICIES = ("random", "gold", "controller", "sb3:FILE")
+_POLICIES = ("random", "gold", "sb3:FILE")
 """Policies that ask no language model: an error for an unknown name lists them, too."""
 
 

@@ -64,7 +64,7 @@ class CollectConfig(PlayOptions, PromptOptions):
     episodes: tuple[str, ...] = ("200",)
     """Episodes of each environment: one number for all, or one for each."""
     model: str = "gold"
-    """Who plays: gold (the expert), random, controller, or a language model, such as smollm2 or adapters/NAME."""
+    """Who plays: gold (the expert), random, or a language model, such as smollm2 or adapters/NAME."""
     noise: float | None = None
     """Probability that an action drawn at random is played instead of the policy's."""
     expert_share: float | None = None

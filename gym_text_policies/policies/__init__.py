@@ -1,1 +1,1 @@
-"""Everything that acts: random, the expert, controllers, language models, what a search has found."""
+"""Everything that acts: random, the expert, language models, what a search has found."""

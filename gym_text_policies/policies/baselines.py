@@ -1,8 +1,8 @@
-"""Policies without a model: random, the expert, and the controller that an environment has."""
+"""Policies without a model: random, and the expert."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +10,7 @@ import gymnasium as gym
 from gym_text import TextSpec, UsageError
 from gym_text.errors import PolicyError
 from gym_text.wrappers import GoldAction
-from gym_text_policies.policy import Policy, check_lists_actions, text_spec
+from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
 
@@ -63,30 +63,3 @@ class GoldPolicy(Policy):
     def config(self) -> dict[str, Any]:
         """Its name. It has no seed, as nothing is random."""
         return {"kind": "gold"}
-
-
-class ControllerPolicy(Policy):
-    """Plays by the environment's attribute ``controller``: a function from the observation to the name of an action.
-
-    Raises:
-        UsageError: If the environment has no controller.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(text_spec(env))
-        controller: Callable[[dict[str, Any]], str] | None = getattr(env.unwrapped, "controller", None)
-        if controller is None:
-            name = env.spec.id if env.spec else str(env)
-            raise UsageError(
-                f"policy 'controller': expected an environment with a controller; {name} has none. Take 'gold' or 'random'."
-            )
-        self._controller = controller
-
-    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Return the controller's action of each turn."""
-        return [Decision(self._controller(dict(turn.obs))) for turn in turns]
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Its name. It has no seed, as nothing is random."""
-        return {"kind": "controller", "name": f"{self._controller.__module__}.{self._controller.__name__}"}

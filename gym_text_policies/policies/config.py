@@ -25,7 +25,7 @@ from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
 MODES = get_args(Mode)
-WITHOUT_MODEL = ("random", "gold", "controller")
+WITHOUT_MODEL = ("random", "gold")
 """Policies that ask no language model."""
 _OF_ANY = ("action_rate", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
@@ -50,7 +50,7 @@ class PolicyConfig(PromptOptions):
     """Who plays, and how a language model is asked."""
 
     model: str = field(default="smollm2", kw_only=False, metadata={"more": names_for_help})
-    """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
+    """A language model, or random, gold, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
     search."""
     mode: Mode | None = None
     """How a language model answers: text (in words), json, choose (by a probability for each action), or tool (by a call of the

@@ -170,7 +170,7 @@ def policy_name(config: Mapping[str, Any]) -> str:
         is_clear = backend in ("", "transformers", "own") or model.partition(":")[0] == backend
         parts = (model if is_clear else f"{backend}:{model}", str(config.get("mode")), thinking(config))
         return ", ".join(filter(None, parts))
-    return kind if kind in ("random", "controller") else str(config.get("name") or kind)
+    return str(config.get("name") or kind)
 
 
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -65,9 +65,9 @@ class BenchConfig(PlayOptions, PlayerOptions, PromptOptions):
     temperatures: tuple[float, ...] = ()
     """Temperatures of the language models' actions, such as 0 1: each is a row. At 0, the default, a model takes its most probable
     action; at 1 it draws actions by their probabilities."""
-    baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold")
-    """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller (in control
-    tasks the expert itself). With none there are no such rows. One that models names as well has one row."""
+    baselines: tuple[Literal["random", "gold", "none"], ...] = ("random", "gold")
+    """Baselines that get a row in each environment that has them: random, gold (the environment's expert). With none there
+    are no such rows. One that models names as well has one row."""
     fold: Literal["train", "dev", "test", "none"] | None = None
     """Fold whose levels are played: train, dev or test; by default test in environments that have folds. With none the environment
     takes its default."""
@@ -135,7 +135,6 @@ def _baselines_of(environment: str, arguments: Mapping[str, Any]) -> list[str]:
     with closing(environment_maker(environment, **arguments)()) as env:
         possible = {
             "random": text_spec(env).lists_actions,
-            "controller": hasattr(env.unwrapped, "controller"),
             "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
         }
     return [name for name, is_possible in possible.items() if is_possible]

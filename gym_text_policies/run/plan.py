@@ -99,7 +99,7 @@ class PlayerOptions:
 
     models: tuple[str, ...] | None = field(default=None, metadata={"more": names_for_help})
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
-    search, random, gold, controller. By default smollm2, the embedded model."""
+    search, random, gold. By default smollm2, the embedded model."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the language models, such as mode, think, max_tokens, top_p; and options of their backend: dtype, device,
     base_url, timeout, cache, prices, max_cost …"""

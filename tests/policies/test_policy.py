@@ -24,17 +24,13 @@ def play(env, policy, seed=0):
     return total, info
 
 
-@pytest.mark.parametrize(("env_id", "least"), [("CookingWorldText-v0", 1.0), ("MountainCarContinuousLLM-v0", 90)])
+@pytest.mark.parametrize(
+    ("env_id", "least"), [("CookingWorldText-v0", 1.0), ("MountainCarContinuousLLM-v0", 90), ("LunarLanderLLM-v2", 200)]
+)
 def test_the_gold_policy_wins_as_a_plain_callable(env_id, least):
     env = gym.make(env_id)
     total, info = play(env, load_policy("gold", env))
     assert info["success"] and total >= least
-
-
-@pytest.mark.parametrize(("env_id", "least"), [("LunarLanderLLM-v2", 200), ("MountainCarContinuousLLM-v0", 90)])
-def test_controllers_need_no_hints(env_id, least):
-    env = gym.make(env_id, expert="off")
-    assert play(env, load_policy("controller", env))[0] >= least
 
 
 def test_the_gold_policy_asks_for_its_wrapper():
@@ -68,7 +64,6 @@ def test_a_function_is_a_policy():
     [
         ("smolm2", {}, "Did you mean 'smollm2'"),
         ("random", {"mode": "text"}, "expected no options; got mode"),
-        ("controller", {}, "expected an environment with a controller; .* has none"),
     ],
 )
 def test_a_policy_that_there_is_not_is_refused(model, options, message):
