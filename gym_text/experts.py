@@ -102,7 +102,15 @@ def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
         raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
 
 
-def expert_costs(env: gym.Env[Any, Any], obs: Observation) -> dict[str, float]:
+def replanning(env: gym.Env[Any, Any]) -> TextEnv:
+    """Return an environment without its wrappers; raise `UsageError` unless it was made with ``expert="replan"``."""
+    base = env.unwrapped
+    if not isinstance(base, TextEnv) or base.expert != "replan":
+        raise UsageError(f"best actions: expected an environment with expert='replan'; got {env}.")
+    return base
+
+
+def expert_costs(env: gym.Env[Any, Any]) -> dict[str, float]:
     """Return for each valid action, by its name, how many steps the expert takes to win after it; infinite where it does not win.
 
     The actions are tried in copies, in which the expert goes on; the environment stays as it is. A whole plan is not played, but
@@ -110,36 +118,35 @@ def expert_costs(env: gym.Env[Any, Any], obs: Observation) -> dict[str, float]:
 
     >>> env = gym.make("gym_text:SokobanText-v0", expert="replan")
     >>> obs, info = env.reset(seed=0)
-    >>> costs = expert_costs(env, obs)
+    >>> costs = expert_costs(env)
     >>> min(costs, key=costs.get) == info["gold_action"], min(costs.values()) == len(info["gold_path"]) - 1
     (True, True)
 
     Args:
-        env: A `TextEnv` that was made with ``expert="replan"``, with a running episode. Its wrappers are left out.
-        obs: The present observation.
+        env: A `TextEnv` that was made with ``expert="replan"``, with a running episode. Its wrappers are left out, also those that
+            change names.
 
     Raises:
         UsageError: If the environment has no such expert.
+        StepOrderError: Without an episode.
     """
-    base = env.unwrapped
-    if not isinstance(base, TextEnv) or base.expert != "replan":
-        raise UsageError(f"expert_costs: expected an environment with expert='replan'; got {env}.")
-    return {name: _cost(base, name, obs) for name in base.text_spec.names(obs)}
+    base = replanning(env)
+    return {name: _cost(base, name) for name in base.text_spec.names(base._observed)}
 
 
-def best_actions(env: gym.Env[Any, Any], obs: Observation) -> tuple[str, ...]:
+def best_actions(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     """Return the names of all valid actions after which the expert takes the fewest steps to win; none if it wins after none.
 
-    Arguments and errors are those of `expert_costs`.
+    Argument and errors are those of `expert_costs`.
     """
-    costs = expert_costs(env, obs)
+    costs = expert_costs(env)
     return tuple(name for name, cost in costs.items() if cost == min(costs.values()) < math.inf)
 
 
-def _cost(env: TextEnv, name: str, obs: Observation) -> float:
+def _cost(env: TextEnv, name: str) -> float:
     """Return how many steps the expert takes to win after an action."""
-    with closing(env.fork()) as copied:
-        copied.expert = env.expert
+    obs = env._observed
+    with closing(env.fork(hints=True)) as copied:
         for steps in range(_MOST_STEPS):
             obs, _, terminated, truncated, info = copied.step(env.text_spec.encode(name, obs))
             if info["success"]:

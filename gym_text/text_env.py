@@ -106,6 +106,13 @@ class TextEnv(HasSchemas, Replayable):
         return path.rest[0] if path.rest else None
 
     @property
+    def _observed(self) -> Observation:
+        """The present observation, without wrappers."""
+        if self.__episode is None:
+            raise StepOrderError("expected a running episode; there is none. Call reset() first.")
+        return self.__episode.observation
+
+    @property
     def _rest(self) -> tuple[str, ...]:
         """The rest of the expert's path or plan; empty if the player has left it."""
         return () if self.__episode is None else self.__episode.path.rest
@@ -224,14 +231,15 @@ class TextEnv(HasSchemas, Replayable):
         self.__episode = None
         super().close()
 
-    def fork(self) -> Self:
+    def fork(self, *, hints: bool = False) -> Self:
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
 
         Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`: the copy has all that the
-        player has not seen, such as what lies behind a door. The copy gives no expert's hints. Close it after use.
+        player has not seen, such as what lies behind a door. The copy gives the expert's hints only if `hints` asks for them. Close
+        it after use.
         """
         twin = self._anew()
-        twin.expert = "off"
+        twin.expert = self.expert if hints else "off"
         episode = self.__episode
         if episode is not None and not self._fork_game(twin):
             twin._replay_episode(episode.level, tuple(episode.actions))

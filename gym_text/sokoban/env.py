@@ -179,6 +179,7 @@ class SokobanEnv(TextEnv):
 
     def _fork_game(self, twin: Self) -> bool:
         twin._level, twin._boxes, twin._player = self._level, self._boxes, self._player
+        twin._is_hopeless = self._is_hopeless
         return True
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:

@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from gym_text.episode_state import Expert
 from gym_text.errors import PolicyError, UsageError, check_choice, check_int
-from gym_text.experts import best_actions, check_expert
+from gym_text.experts import best_actions, check_expert, replanning
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
@@ -206,6 +206,8 @@ def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
                     check_expert(env, "model 'gold'" if is_gold else "expert_share" if config.trim else "labels='expert'")
                 if config.trim:
                     check_trims(env)
+                if config.best_actions:
+                    replanning(env)
         seeds = range(config.first_seed, config.first_seed + count)
         yield PlanRow(config.player.label, environment, config.player, seeds, arguments)
 
@@ -238,7 +240,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
 def _best_actions(episode: Episode, row: PlanRow) -> list[tuple[str, ...]]:
     """Return for each step of an episode all actions that are the best by the expert's plans."""
     with closing(replay(episode, environment_maker(row.environment, **row.arguments))) as states:
-        return [best_actions(state.env, state.obs) for state in itertools.islice(states, episode.length)]
+        return [best_actions(state.env) for state in itertools.islice(states, episode.length)]
 
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:

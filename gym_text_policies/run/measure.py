@@ -7,13 +7,15 @@ action, so that a policy is not blamed for another action that is as good as the
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
-from gym_text.experts import best_actions, experts_of
+from gym_text.errors import UsageError
+from gym_text.experts import best_actions, replanning
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -32,6 +34,7 @@ _MOST_ACTIONS = 400
 """Most actions of a row after which the expert plays on."""
 _AT_ONCE = 8
 """Most turns of a call."""
+_logger = logging.getLogger(__name__)
 
 
 def measure(run: Run, orders: int, by_plans: bool) -> None:
@@ -45,23 +48,28 @@ def measure(run: Run, orders: int, by_plans: bool) -> None:
     """
     kept = read_measured(run.store.folder)
     for row in run.rows:
-        known = kept.setdefault(next(iter(row.keys.values()), ""), {})
-        found: dict[str, float] = {}
+        key, episodes = next(iter(row.keys.values()), ""), list(run.episodes(row))
+        known, found = kept.get(key, {}), {"episodes": float(len(episodes))}
+        if known.get("episodes") != len(episodes):
+            known = {}
         if orders and row.plan.policy.asks_model and known.get("orders") != orders:
-            found |= _of_orders(row.plan, list(run.episodes(row)), orders)
+            found |= _of_orders(row.plan, episodes, orders)
         if by_plans and "best_judged" not in known:
-            found |= {f"best_{name}": value for name, value in scores(list(_by_plans(row.plan, list(run.episodes(row))))).items()}
-        if found:
-            known |= found
+            found |= {f"best_{name}": value for name, value in scores(list(_by_plans(row.plan, episodes))).items()}
+        if len(found) > 1:
+            kept[key] = known | found
             write_measured(run.store.folder, kept)
 
 
 def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
     """Yield the decisions of some drawn states, judged by the actions after which the expert needs the fewest steps."""
     make_env = environment_maker(row.environment, **dict(row.arguments) | {"expert": "replan"})
-    with closing(environment_maker(row.environment, **row.arguments)()) as env:
-        if "replan" not in experts_of(env):
-            return
+    try:
+        with closing(make_env()) as env:
+            replanning(env)
+    except UsageError as error:
+        _logger.warning("%s: no best actions. %s", row.environment, error)
+        return
     places = [
         (episode, number)
         for episode in episodes
@@ -77,7 +85,7 @@ def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
             break
         with closing(replay(episode, make_env)) as states:
             state = next(itertools.islice(states, number, None))
-            best = best_actions(state.env, state.obs)
+            best = best_actions(state.env)
         if best:
             yield judge(shares, best)
 
