@@ -63,8 +63,8 @@ def measure(run: Run, orders: int, by_plans: bool) -> None:
 
 def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
     """Yield the decisions of some drawn states, judged by the actions after which the expert needs the fewest steps."""
-    make_env = environment_maker(row.environment, **dict(row.arguments) | {"expert": "replan"})
     try:
+        make_env = environment_maker(row.environment, **dict(row.arguments) | {"expert": "replan"})
         with closing(make_env()) as env:
             replanning(env)
     except UsageError as error:
