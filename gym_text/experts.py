@@ -140,7 +140,8 @@ def best_actions(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     Argument and errors are those of `expert_costs`.
     """
     costs = expert_costs(env)
-    return tuple(name for name, cost in costs.items() if cost == min(costs.values()) < math.inf)
+    fewest = min(costs.values(), default=math.inf)
+    return tuple(name for name, cost in costs.items() if cost == fewest < math.inf)
 
 
 def _cost(env: TextEnv, name: str) -> float:

@@ -244,11 +244,14 @@ class TextEnv(HasSchemas, Replayable):
         if episode is not None and not self._fork_game(twin):
             twin._replay_episode(episode.level, tuple(episode.actions))
         elif episode is not None:
-            twin.__episode = dataclasses.replace(episode, path=copy.copy(episode.path), actions=list(episode.actions))
+            path = copy.copy(episode.path) if hints else ExpertPath(None)
+            twin.__episode = dataclasses.replace(episode, path=path, actions=list(episode.actions))
         return twin
 
     def _fork_game(self, twin: Self) -> bool:
-        """Give `twin`, which has the same arguments, a copy of the running game, with what the expert knows of it, to change apart.
+        """Give `twin`, which has the same arguments, a copy of the running game that changes apart from this one.
+
+        If `twin` has an expert that replans, it also gets what this expert knows of the game.
 
         Returns:
             Whether it did. If not, as by default, `twin` begins the episode's level and plays the episode's actions again.

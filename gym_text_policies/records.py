@@ -299,3 +299,10 @@ class Episode:
 
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:
     return {f.name: value for f in dataclasses.fields(record) if (value := getattr(record, f.name)) != f.default}
+
+
+def player_within(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the policy that plays within policies that mix actions or look ahead."""
+    while isinstance(policy.get("player"), Mapping):
+        policy = policy["player"]
+    return policy

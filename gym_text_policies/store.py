@@ -16,7 +16,7 @@ from gym_text_policies.files.json_data import without_surrogates
 from gym_text_policies.files.redaction import without_keys
 from gym_text_policies.files.run_folders import NO_LINK, RunFolder, writing
 from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.records import Episode
+from gym_text_policies.records import Episode, player_within
 
 _logger = logging.getLogger(__name__)
 Rows = Literal["episodes", "decisions"]
@@ -248,8 +248,7 @@ def _write(file: int, data: bytes, offset: int) -> None:
 
 def _player(policy: Mapping[str, Any]) -> str:
     """Return the model of a policy, or of the policy that plays within one that mixes actions or looks ahead; else its name."""
-    while isinstance(policy.get("player"), Mapping):
-        policy = policy["player"]
+    policy = player_within(policy)
     return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
 
 

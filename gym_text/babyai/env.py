@@ -180,7 +180,8 @@ class BabyAITextEnv(TextEnv):
             if isinstance(value, spaces.Space | np.random.Generator | EnvSpec) or getattr(value, "type", None) in SCENERY:
                 shared[id(value)] = value
         twin._game = copy.deepcopy(self._game, shared)
-        twin._advisor = copy.deepcopy(self._advisor, shared)
+        if twin.expert == "replan":
+            twin._advisor = copy.deepcopy(self._advisor, shared)
         twin._last_action, twin._rewarded = self._last_action, self._rewarded
         return True
 

@@ -149,7 +149,9 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         twin._engine().replay(self._level, self._fold, self._commands)
         twin._level, twin._commands, twin._goal = self._level, self._commands.copy(), self._goal
         twin._engine_score, twin._valid = self._engine_score, self._valid
-        twin._modules, twin._situation = copy.deepcopy(self._modules), self._situation
+        twin._modules = copy.deepcopy(self._modules)
+        if twin.expert == "replan":
+            twin._situation = self._situation
         return True
 
     def _engine(self) -> ExpressGame:

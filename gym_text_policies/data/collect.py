@@ -17,7 +17,6 @@ uses the steps before the error.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ from typing import Any, Literal
 
 from gym_text.episode_state import Expert
 from gym_text.errors import PolicyError, UsageError, check_choice, check_int
-from gym_text.experts import best_actions, check_expert, replanning
+from gym_text.experts import check_expert, replanning
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
@@ -39,7 +38,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.report.replay import replay
+from gym_text_policies.report.replay import best_actions_in
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import PlayOptions, Run, RunRow, check_some_played, open_run
 from gym_text_policies.run.progress import Progress
@@ -214,7 +213,8 @@ def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
 
 def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: RunRow, run: Run) -> Counter[str]:
     """Add the rows of an environment's episodes; return how many episodes were kept, and how many dropped for which reason."""
-    with closing(environment_maker(row.plan.environment, **row.plan.arguments)()) as env:
+    make_env = environment_maker(row.plan.environment, **row.plan.arguments)
+    with closing(make_env()) as env:
         spec = text_spec(env)
     copied = environment_maker(row.plan.environment, **fold_arguments(row.plan.environment, "train"))
     prompt = training_prompt(config.prompting)
@@ -225,7 +225,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
             before = len(distinct)
             labelled = by_plan(trimmed(episode, copied, config.playouts)) if config.trim else episode
             try:
-                best = _best_actions(episode, row.plan) if config.best_actions else ()
+                best = best_actions_in(episode, make_env, range(episode.length)) if config.best_actions else None
                 labels: Labels = "expert" if config.trim else config.learnt
                 for learnt in rows_of(labelled, spec, config.prompting, labels, prompt, best=best):
                     distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
@@ -235,12 +235,6 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
                 fate = "with more actions than labels"
         fates[fate] += 1
     return fates
-
-
-def _best_actions(episode: Episode, row: PlanRow) -> list[tuple[str, ...]]:
-    """Return for each step of an episode all actions that are the best by the expert's plans."""
-    with closing(replay(episode, environment_maker(row.environment, **row.arguments))) as states:
-        return [best_actions(state.env) for state in itertools.islice(states, episode.length)]
 
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:

@@ -172,7 +172,7 @@ def rows_of(
     labels: Labels,
     prompt: Prompt | None = None,
     *,
-    best: Sequence[Sequence[str]] = (),
+    best: Mapping[int, Sequence[str]] | None = None,
 ) -> list[Row]:
     """Return an episode as rows: one if each prompt extends the one before it, else one for each step.
 
@@ -182,7 +182,7 @@ def rows_of(
         policy: How the model that will learn from the rows is prompted.
         labels: Whose answers are learnt: ``expert``, in each state where the expert's answer is known, or ``own``, the player's.
         prompt: A renderer of that policy's prompts; None: a new renderer.
-        best: For each step the actions that are equally good by the expert's plans; empty if that is not known.
+        best: For the number of a step the actions that are equally good by the expert's plans; None if that is not known.
     """
     check_choice("labels", labels, LABELS)
     prompt, calls = prompt or training_prompt(policy), policy.mode == "tool"
@@ -200,8 +200,8 @@ def rows_of(
         options = spec.names(dict(step.observation)) if label else ()
         if prompt.by_label:
             label = OPTION_LABELS[options.index(label)] if label in options else ""
-        equal = best[number] if best else ()
-        found = targets_of(step.decision) if labels == "own" else dict.fromkeys(equal, 1 / max(1, len(equal)))
+        equal = (best or {}).get(number, ())
+        found = targets_of(step.decision) if labels == "own" else {name: 1 / len(equal) for name in equal}
         shares = tuple(found.get(name, 0.0) for name in options) if found else ()
         learnt.append(_Learnt(call_of(label) if calls and label else label, before, options, shares))
         action = step.decision.action

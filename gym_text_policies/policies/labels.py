@@ -6,13 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def player_within(policy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the policy that plays within policies that mix actions or look ahead."""
-    while isinstance(policy.get("player"), Mapping):
-        policy = policy["player"]
-    return policy
-
-
 def additions(settings: Mapping[str, Any]) -> str:
     """Return the part of a policy's name that says that it looks ahead, and how many actions are the expert's or random.
 

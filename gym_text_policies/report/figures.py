@@ -13,8 +13,8 @@ from typing import Any, get_args
 from gym_text.registration import RETURNS
 from gym_text_policies.answers import REASONS
 from gym_text_policies.files.safe_files import check_regular
-from gym_text_policies.policies.labels import player_within, thinking
-from gym_text_policies.records import Episode, Outcome
+from gym_text_policies.policies.labels import thinking
+from gym_text_policies.records import Episode, Outcome, player_within
 from gym_text_policies.report.calibration import Judged, judged
 from gym_text_policies.report.calibration import figures as probability_figures
 from gym_text_policies.report.statistics import by_level, mean, return_interval, wilson_interval

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import GymTextError, MissingDependencyError
+from gym_text.experts import best_actions
 from gym_text.screen import draw_page, prepare_pygame
 from gym_text_policies.environments.stored import owner_of
 from gym_text_policies.records import Episode
@@ -72,3 +74,15 @@ def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Gener
         yield ReplayedState(episode.length, env, obs, info, reward_so_far)
     finally:
         env.close()
+
+
+def best_actions_in(
+    episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], numbers: Collection[int]
+) -> dict[int, tuple[str, ...]]:
+    """Play an episode again, and return the best actions in some of its states, by the number of steps before each.
+
+    The environment must have an expert that replans: see `gym_text.experts.best_actions`.
+    """
+    with contextlib.closing(replay(episode, make_env)) as states:
+        up_to_the_last = itertools.islice(states, max(numbers, default=-1) + 1)
+        return {state.number: best_actions(state.env) for state in up_to_the_last if state.number in numbers}

@@ -18,9 +18,8 @@ from gym_text.errors import import_extra
 from gym_text.html import bar, block, joined, line, picture, shown, table
 from gym_text_policies.environments.stored import make_stored_environment, owner_of
 from gym_text_policies.files.json_data import plain
-from gym_text_policies.policies.labels import player_within
 from gym_text_policies.policies.seen_pictures import picture_digest
-from gym_text_policies.records import Decision, Episode
+from gym_text_policies.records import Decision, Episode, player_within
 from gym_text_policies.report.replay import replay
 
 _MOST_PICTURES = 40

@@ -6,16 +6,16 @@ action, so that a policy is not blamed for another action that is as good as the
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text.experts import best_actions, replanning
+from gym_text.experts import replanning
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -23,7 +23,7 @@ from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.report.calibration import Judged, judge, read_measured, scores, write_measured
-from gym_text_policies.report.replay import replay
+from gym_text_policies.report.replay import best_actions_in, replay
 from gym_text_policies.report.statistics import mean
 from gym_text_policies.run.plan import PlanRow
 from gym_text_policies.run.play import Run
@@ -46,17 +46,20 @@ def measure(run: Run, orders: int, by_plans: bool) -> None:
             ahead or whose actions are partly another's.
         by_plans: Whether probabilities are compared with all best actions, where the environment has an expert that replans.
     """
+    if orders < 1 and not by_plans:
+        return
     kept = read_measured(run.store.folder)
     for row in run.rows:
         key, episodes = next(iter(row.keys.values()), ""), list(run.episodes(row))
-        known, found = kept.get(key, {}), {"episodes": float(len(episodes))}
+        known = kept.get(key, {})
         if known.get("episodes") != len(episodes):
-            known = {}
-        if orders and row.plan.policy.asks_model and known.get("orders") != orders:
+            known = {"episodes": float(len(episodes))}
+        found: dict[str, float] = {}
+        if orders > 0 and row.plan.policy.asks_model and known.get("orders") != orders:
             found |= _of_orders(row.plan, episodes, orders)
         if by_plans and "best_judged" not in known:
             found |= {f"best_{name}": value for name, value in scores(list(_by_plans(row.plan, episodes))).items()}
-        if len(found) > 1:
+        if found:
             kept[key] = known | found
             write_measured(run.store.folder, kept)
 
@@ -71,23 +74,24 @@ def _by_plans(row: PlanRow, episodes: Sequence[Episode]) -> Iterator[Judged]:
         _logger.warning("%s: no best actions. %s", row.environment, error)
         return
     places = [
-        (episode, number)
-        for episode in episodes
+        (index, number)
+        for index, episode in enumerate(episodes)
         for number, step in enumerate(episode.steps)
         if episode.error is None and len(step.decision.probabilities or ()) > 1
     ]
-    rng, tried = np.random.default_rng(0), 0
-    for place in rng.permutation(len(places))[:STATES]:
-        episode, number = places[place]
-        shares = episode.steps[number].decision.probabilities or {}
+    drawn: defaultdict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
+    tried = 0
+    for place in np.random.default_rng(0).permutation(len(places))[:STATES]:
+        index, number = places[place]
+        shares = episodes[index].steps[number].decision.probabilities or {}
         tried += len(shares)
         if tried > _MOST_ACTIONS:
             break
-        with closing(replay(episode, make_env)) as states:
-            state = next(itertools.islice(states, number, None))
-            best = best_actions(state.env)
-        if best:
-            yield judge(shares, best)
+        drawn[index][number] = shares
+    for index, states in drawn.items():
+        for number, best in best_actions_in(episodes[index], make_env, states).items():
+            if best:
+                yield judge(states[number], best)
 
 
 def _of_orders(row: PlanRow, episodes: Sequence[Episode], orders: int) -> dict[str, float]:

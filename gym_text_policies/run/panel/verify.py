@@ -9,8 +9,8 @@ from typing import Any
 
 from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.files.json_data import is_finite
-from gym_text_policies.policies.labels import player_within
 from gym_text_policies.policy import text_spec
+from gym_text_policies.records import player_within
 from gym_text_policies.run.panel.reference import Reference, the_reference, walk
 from gym_text_policies.run.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result, terminal_table
 from gym_text_policies.run.panel.worlds import Panel, the_panel
