@@ -2,14 +2,13 @@
 
 Every connection to ``/ws`` is a session. It has an environment and a thread of its own, which end with the connection. All
 environments of a server share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing
-that a client sends is run, imported, or used as a path. OpenEnv limits the sessions, ends idle ones over ``/mcp``, answers
-malformed messages, and serves the tools for agents; uvicorn limits the bytes of a message.
+that a client sends is run, imported, or used as a path. OpenEnv limits the sessions and answers malformed messages; uvicorn limits
+the bytes of a message.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import uuid
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -18,21 +17,18 @@ from typing import Any
 import gymnasium as gym
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from fastmcp import Client, FastMCP
-from fastmcp.exceptions import ToolError
 from openenv.core import env_server as openenv
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from pydantic import Field
 
-from gym_text.errors import GymTextError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.errors import StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import TextSpec
 from gym_text_policies.answers import reply_in_game
 from gym_text_policies.bridges.conversation import Conversation
-from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS
+from gym_text_policies.bridges.serving import MOST_SESSIONS
 from gym_text_policies.files.json_data import plain
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import TOOL_STRATEGY
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
@@ -88,7 +84,7 @@ class GymTextEnvironment(openenv.Environment):
         super().__init__()
         self._splits, self._name, self._spec, self._tasks = splits, name, spec, tasks
         self._split: str | None = None
-        self._game = Conversation(lambda: make(self._split), TOOL_STRATEGY, calls=True)
+        self._game = Conversation(lambda: make(self._split))
         self._state = TextState()
 
     def reset(
@@ -146,7 +142,7 @@ class GymTextEnvironment(openenv.Environment):
         """
         if self.state.done:
             what = "this one has ended" if self._state.episode_id else "there is none"
-            raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws or /mcp.")
+            raise StepOrderError(f"step: expected an episode; {what}. Begin one, over the same connection to /ws.")
         self._state.step_count += 1  # OpenEnv's contract counts calls, usable or not
         usable = self._game.step(action.action)
         return self._observation(self._game.reward, usable=usable)
@@ -168,34 +164,6 @@ class GymTextEnvironment(openenv.Environment):
             action_was_valid=usable and bool(game.info.get("action_was_valid", True)),
             error="" if usable else reply_in_game(game.spec, game.obs),
         )
-
-    @functools.cached_property
-    def mcp_client(self) -> Client[object]:
-        """The tools of this session, for agents that play over ``/mcp``."""
-        server: FastMCP[object] = FastMCP()
-
-        def begin(seed: int | None = None, split: str | None = None) -> str:
-            """Begin a game, and return its task, what you perceive, and the possible actions.
-
-            Equal splits and seeds are equal games.
-            """
-            return self._tell(lambda: self.reset(seed=seed, split=split))
-
-        def act(action: str) -> str:
-            """Take one action of the game by its name, and return what you perceive then, and the possible actions."""
-            return self._tell(lambda: self.step(TextAction(action=action)))
-
-        server.tool(begin)
-        server.tool(act)
-        return Client(server)
-
-    def _tell(self, play: Callable[[], object]) -> str:
-        """Play, and return the text for an agent. An error in words is for the agent alone; fastmcp logs all others."""
-        try:
-            play()
-        except GymTextError as error:
-            raise ToolError(str(error), log_level=logging.DEBUG) from error
-        return f"{self._game.text} Score: {self._state.score:g}." if self.state.done else self._game.text
 
     @property
     def state(self) -> TextState:
@@ -246,7 +214,6 @@ def create_app(
     *,
     splits: Sequence[str] = FOLDS,
     max_sessions: int = MOST_SESSIONS,
-    idle_seconds: float = IDLE_SECONDS,
 ) -> FastAPI:
     """Return OpenEnv's application for an environment.
 
@@ -256,7 +223,6 @@ def create_app(
             client sees the expert's actions, and environments without an expert are faster.
         splits: Names of the splits that `make` takes; empty if it takes none.
         max_sessions: Most sessions at once.
-        idle_seconds: Seconds after which OpenEnv ends a session over ``/mcp`` in which no tool is called.
     """
     env = make(None)
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
@@ -268,7 +234,7 @@ def create_app(
         TextAction,
         TextObservation,
         env_name=name,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds),
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions),
         state_cls=TextState,
         mode="simulation",
     )

@@ -1,4 +1,4 @@
-"""The server of an application: uvicorn's, with limits. OpenEnv itself limits the sessions and ends idle ones."""
+"""The server of an application: uvicorn's, with limits. OpenEnv itself limits the sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from gym_text.errors import import_extra
 
 MOST_SESSIONS = 64
 """Most sessions at once; one more is refused with ``CAPACITY_REACHED``."""
-IDLE_SECONDS = 600.0
-"""Seconds after which a session over ``/mcp`` in which no tool is called is closed."""
 MOST_BYTES = 65_536
 """Most bytes of a message. A longer one ends its connection with code 1009."""
 

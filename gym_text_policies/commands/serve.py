@@ -13,7 +13,7 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.typed_questions import WAYS, Decide
-from gym_text_policies.bridges.serving import IDLE_SECONDS, MOST_SESSIONS, listen, server_of
+from gym_text_policies.bridges.serving import MOST_SESSIONS, listen, server_of
 from gym_text_policies.environments import environment_maker, fold_arguments, has_folds, parse_environment
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,6 @@ class ServeConfig:
     """Port to listen at; 0 takes a free one."""
     max_sessions: int = MOST_SESSIONS
     """Most clients of an environment, or requests to a model, at the same time. Further ones are refused."""
-    idle_seconds: float = IDLE_SECONDS
-    """An agent that plays over MCP and calls no tool for this many seconds loses its game."""
 
     def __post_init__(self) -> None:
         if bool(self.environment) == bool(self.model):
@@ -55,8 +53,6 @@ class ServeConfig:
         check_choice("decide", self.decide, WAYS)
         check_int("port", self.port, 0, 65_535)
         check_int("max_sessions", self.max_sessions, 1, 10_000)
-        if not 0 < self.idle_seconds < float("inf"):
-            raise UsageError(f"idle_seconds: expected a number of seconds above 0; got {self.idle_seconds!r}.")
 
 
 def run(config: ServeConfig) -> None:
@@ -66,7 +62,7 @@ def run(config: ServeConfig) -> None:
         OSError: If the port is taken.
     """
     with listen(config.host, config.port) as listener:  # before OpenEnv, whose import takes seconds: a taken port raises at once
-        app = model_app(config) if config.model else environment_app(config)
+        app = model_app(config) if config.model else app_of(config.environment, max_sessions=config.max_sessions)
         url = f"http://{config.host}:{listener.getsockname()[1]}"
         logger.info("Serving %s to %d clients at most, at %s", config.model or config.environment, config.max_sessions, url)
         if config.host not in LOOPBACK:
@@ -82,11 +78,6 @@ def model_app(config: ServeConfig) -> Any:
     from gym_text_policies.bridges.decisions import create_app
 
     return create_app(model, config.model, decide=config.decide, max_sessions=config.max_sessions)
-
-
-def environment_app(config: ServeConfig) -> Any:
-    """Return OpenEnv's application for the environment, with its limits."""
-    return app_of(config.environment, max_sessions=config.max_sessions, idle_seconds=config.idle_seconds)
 
 
 def app_of(environment: str, **limits: Any) -> Any:

@@ -18,7 +18,6 @@ import pytest
 import requests
 from openenv.cli.__main__ import app as openenvs_command
 from openenv.core import GenericEnvClient
-from openenv.core.mcp_client import MCPToolClient
 from openenv.validation.graders import Subject
 from openenv.validation.graders.runtime import ObservationSchemaGrader, RewardWellFormedGrader, StateContractGrader
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
@@ -203,29 +202,6 @@ def validate(*words):
 def test_openenv_validates_a_running_server(goto):
     done = validate("--url", goto, "--timeout", 60)
     assert (done.exit_code, len(re.findall(r"^ +PASS ", done.stdout, re.MULTILINE))) == (0, 6), done.output
-
-
-def test_an_agent_wins_by_the_tools_of_openenvs_mcp_client(goto):
-    with environment_maker(GOTO, fold="test")() as env:
-        _, info = env.reset(seed=3)
-
-    async def play():
-        agent, other = (MCPToolClient(base_url=goto, mode="production") for _ in range(2))
-        async with agent, other:
-            tools = {tool.name: tool for tool in await agent.list_tools()}
-            told = [await agent.call_tool("begin", seed=3, split="test"), await agent.call_tool("act", action="a camel")]
-            await other.call_tool("begin", seed=0)
-            told += [await agent.call_tool("act", action=action) for action in info["gold_path"]]
-            with pytest.raises(RuntimeError, match="this one has ended"):
-                await agent.call_tool("act", action="drop")
-            with pytest.raises(RuntimeError, match="Did you mean 'test'"):
-                await agent.call_tool("begin", seed=3, split="tests")
-            return tools, told
-
-    tools, told = asyncio.run(play())
-    assert tools.keys() == {"begin", "act"} and tools["act"].input_schema["required"] == ["action"]
-    assert told[0].startswith("Task: go to") and told[0].endswith("- toggle") and told[1].startswith("That cannot be used")
-    assert "The game is over: you have done the task. Score: 0." in told[-1]
 
 
 def test_openenv_validates_the_package():
