@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
@@ -102,6 +103,7 @@ class BabyAITextEnv(TextEnv):
     | `level` | any minigrid BabyAI id | None | the level; without level and task, BabyAI-GoToLocal-v0 |
     | `task` | goto, pickup, open, putnext, pick_up_seq_go_to | None | a task instead of a level |
     | `num_dists` | 0 to 16 | 0 | objects of a task besides those of its mission; beyond 12 a reset can take seconds |
+    | `memory` | bool | False | the text ends with what the player did, and how often, where all looked the same |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array | None | text, or minigrid's picture above the mission; for human in a window |
@@ -134,6 +136,7 @@ class BabyAITextEnv(TextEnv):
         level: str | None = None,
         task: Task | None = None,
         num_dists: int = 0,
+        memory: bool = False,
         fold: Fold | None = None,
         expert: Expert = "path",
         render_mode: str | None = None,
@@ -145,6 +148,8 @@ class BabyAITextEnv(TextEnv):
         self.text_spec = BABYAI_SPEC
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)})
+        self._memory = memory
+        self._done: dict[str, Counter[str]] = {}
         self._twin: Any = None
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
@@ -157,10 +162,12 @@ class BabyAITextEnv(TextEnv):
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action, self._rewarded = None, False
+        self._last_action, self._rewarded, self._done = None, False, {}
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
+        if self._memory:
+            self._done.setdefault(self._view(), Counter())[BABYAI_SPEC.actions[action].name] += 1
         _, reward, terminated, truncated, _ = self._game.step(action)
         self._last_action = action
         self._rewarded = self._rewarded or reward > 0
@@ -183,6 +190,7 @@ class BabyAITextEnv(TextEnv):
         if twin.expert == "replan":
             twin._advisor = copy.deepcopy(self._advisor, shared)
         twin._last_action, twin._rewarded = self._last_action, self._rewarded
+        twin._done = copy.deepcopy(self._done)
         return True
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
@@ -207,7 +215,13 @@ class BabyAITextEnv(TextEnv):
         return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
-        return {"text": describe(look(self._game), self._game.carrying), "goal": self._game.mission}
+        text = self._view()
+        if done := self._done.get(text):
+            text += "\nDone here before: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())) + "."
+        return {"text": text, "goal": self._game.mission}
+
+    def _view(self) -> str:
+        return describe(look(self._game), self._game.carrying)
 
     def _frame(self) -> np.ndarray:
         return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())

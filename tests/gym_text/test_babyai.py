@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 
+import gym_text
 from gym_text.babyai.describe import View, describe, look
 
 ID = "BabyAIText-v0"
@@ -140,6 +141,22 @@ def test_episode_is_truncated_at_the_limit_of_the_level(make):
     env.reset(seed=0)
     ends = [env.step(TURN_LEFT)[2:4] for _ in range(64)]
     assert ends == [(False, False)] * 63 + [(False, True)]
+
+
+def test_memory_tells_what_was_done_where_all_looked_the_same(make):
+    env = make(ID, task="putnext", memory=True, expert="off")
+    obs, _ = env.reset(seed=0)
+    first = obs["text"]
+    for times in (1, 2):
+        for _ in range(4):
+            obs, *_ = env.step(TURN_LEFT)
+        assert obs["text"] == f"{first}\nDone here before: turn left {times}."
+    env.step(DROP)
+    copied = gym_text.fork(env)
+    for action in (TURN_LEFT, TURN_RIGHT):
+        assert copied.step(action)[0] == env.step(action)[0]
+    assert env.step(DROP)[0]["text"] == f"{first}\nDone here before: drop 2, turn left 3."
+    assert env.reset(seed=0)[0]["text"] == first
 
 
 def test_opening_the_wrong_door_of_a_strict_level_is_a_failure(make):
