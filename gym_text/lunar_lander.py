@@ -165,7 +165,6 @@ class LunarLanderEnv(ControlTaskEnv):
     | `wind_power` | 0 to 20 | 15.0 | greatest force of the wind, with `enable_wind` |
     | `turbulence_power` | 0 to 2 | 1.5 | greatest turning force of the wind, with `enable_wind` |
     | `decimals` | None, 0 to 6 | None | decimals of the observation's numbers; the expert gets the rounded numbers, too |
-    | `frame_skip` | 1 to 50 | 1 | frames for which an action is held; a step's reward is the sum of theirs |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture; for human in a window |
@@ -193,7 +192,6 @@ class LunarLanderEnv(ControlTaskEnv):
         wind_power: float = 15.0,
         turbulence_power: float = 1.5,
         decimals: int | None = None,
-        frame_skip: int = 1,
         fold: Fold | None = None,
         expert: Expert = "path",
         render_mode: str | None = None,
@@ -205,8 +203,6 @@ class LunarLanderEnv(ControlTaskEnv):
         if decimals is not None:
             check_int("decimals", decimals, 0, 6)
         self._decimals = decimals
-        check_int("frame_skip", frame_skip, 1, 50)
-        self._frame_skip = frame_skip
         if not -12 < gravity < 0:
             raise UsageError(f"gravity: expected a number above -12 and below 0; got {gravity!r}.")
         picture = "rgb_array" if render_mode == "rgb_array" else None
@@ -231,27 +227,17 @@ class LunarLanderEnv(ControlTaskEnv):
         )
 
     def _play(self, action: int) -> Outcome:
-        state, reward, terminated = self._hold(action)
+        state, reward, terminated, _, _ = self._game.step(action)
         success = terminated and self._at_rest_on_pad(state)
         self._seen = self._observation(state)
-        return Outcome(self._seen, reward, bool(terminated), success=success, failure=terminated and not success)
+        return Outcome(self._seen, float(reward), bool(terminated), success=success, failure=terminated and not success)
 
     def _fork_game(self, twin: Self) -> bool:
         level, actions = self._episode_so_far() or (0, ())
         twin._game.reset(seed=level)
         for action in actions:  # Box2D's worlds cannot be copied; nothing is described on the way
-            twin._hold(action)
+            twin._game.step(action)
         return True
-
-    def _hold(self, action: int) -> tuple[np.ndarray, float, bool]:
-        """Play a step's frames; return the last state, the sum of the rewards, and whether the game has ended."""
-        total = 0.0
-        for _ in range(self._frame_skip):
-            state, reward, ended, _, _ = self._game.step(action)
-            total += float(reward)
-            if ended:
-                break
-        return state, total, ended
 
     def _at_rest_on_pad(self, state: np.ndarray) -> bool:
         return not self._game.game_over and not self._game.lander.awake and abs(float(state[0])) <= PAD_HALF_WIDTH

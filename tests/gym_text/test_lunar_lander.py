@@ -1,6 +1,5 @@
 """The lander: described truthfully, and its arguments."""
 
-import itertools
 import os
 import re
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from gym_text import fork, lunar_lander
+from gym_text import lunar_lander
 
 LANDER = "LunarLanderLLM-v2"
 
@@ -133,23 +132,6 @@ print("envs", main(["envs"]))
 arguments = ["--models", "random", "--modes", "text", "--baselines", "none", "--episodes", "1", "--folder", "all"]
 print("bench", main(["bench", *arguments]))
 """
-
-
-def test_an_action_that_is_held_is_as_many_frames(make):
-    frames, held = make(LANDER, expert="off"), make(LANDER, expert="off", frame_skip=4)
-    frames.reset(seed=3), held.reset(seed=3)
-    over = False
-    for action in itertools.cycle((2, 0, 2, 1, 0, 3)):
-        rewards = []
-        while len(rewards) < 4 and not over:
-            expected, reward, over, _, _ = frames.step(action)
-            rewards.append(reward)
-        copied = fork(held)
-        for env in (held, copied):
-            obs, total, ended, _, _ = env.step(action)
-            assert (obs["text"], ended) == (expected["text"], over) and total == pytest.approx(sum(rewards))
-        if over:
-            break
 
 
 def test_without_box2d_one_sentence_says_how_to_get_it_and_the_rest_plays(tmp_path):
