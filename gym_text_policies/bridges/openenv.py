@@ -210,10 +210,7 @@ class GymTextEnvironment(openenv.Environment):
 
 
 def create_app(
-    make: Callable[[str | None], gym.Env[Any, Any]],
-    *,
-    splits: Sequence[str] = FOLDS,
-    max_sessions: int = MOST_SESSIONS,
+    make: Callable[[str | None], gym.Env[Any, Any]], *, splits: Sequence[str] = FOLDS, max_sessions: int = MOST_SESSIONS
 ) -> FastAPI:
     """Return OpenEnv's application for an environment.
 

@@ -80,10 +80,10 @@ def model_app(config: ServeConfig) -> Any:
     return create_app(model, config.model, decide=config.decide, max_sessions=config.max_sessions)
 
 
-def app_of(environment: str, **limits: Any) -> Any:
+def app_of(environment: str, *, max_sessions: int = MOST_SESSIONS) -> Any:
     """Return OpenEnv's application for an environment, with its folds as splits.
 
-    The expert is off unless the name turns it on; no client sees its actions. `limits` are those of `create_app`.
+    The expert is off unless the name turns it on; no client sees its actions.
     """
     import_extra("openenv", "openenv")
     from gym_text_policies.bridges.openenv import create_app
@@ -91,7 +91,7 @@ def app_of(environment: str, **limits: Any) -> Any:
     def make(split: str | None) -> gym.Env[Any, Any]:
         return environment_maker(environment, **fold_arguments(environment, split))()
 
-    return create_app(make, splits=_splits(environment), **limits)
+    return create_app(make, splits=_splits(environment), max_sessions=max_sessions)
 
 
 def _splits(environment: str) -> tuple[str, ...]:
