@@ -66,6 +66,8 @@ class Config:
     """Variations of each task of ScienceWorld, the first of the fold test; all where there are fewer."""
     steps: int = 100
     """Most steps of an episode of ScienceWorld."""
+    simplifications: str = ""
+    """Of ScienceWorld: easy, or names with commas between."""
     folder: str = "runs/published"
     """Folder of each part's run folder; a second run goes on."""
     dtype: str = "bfloat16"
@@ -146,9 +148,14 @@ def scienceworld(config: Config) -> None:
     """Play ScienceWorld's tasks, and write the results."""
     models = config.models or ("random", "gold", "benchmarks/adapters/scienceworld-sft", "smollm2")
     engine = EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
-    folder = f"{config.folder}/scienceworld"
-    found = science_levels.play(models, config.variations, config.steps, folder, {"dtype": config.dtype}, engine)
-    record = earlier("published_scienceworld") | found
+    environment = f"ScienceWorldText-v0?task=all&max_episode_steps={config.steps}"
+    if config.simplifications:
+        environment = with_argument(environment, "simplifications", config.simplifications)
+    folder = f"{config.folder}/scienceworld{config.simplifications}"
+    found = science_levels.play(models, environment, config.variations, folder, {"dtype": config.dtype}, engine)
+    ending = f", {config.simplifications}" * bool(config.simplifications)
+    about = {"limit": config.steps, "simplifications": config.simplifications}
+    record = earlier("published_scienceworld") | {f"{name}{ending}": row | about for name, row in found.items()}
     write("published_scienceworld", "\n".join(science_levels.lines(record)), record)
 
 

@@ -18,7 +18,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from helpers.experts import play_gold_path, take_over
 from helpers.harness import earlier, options, run, table, timed, write
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
@@ -51,6 +51,7 @@ DONE = Path("runs/science_world_experts.jsonl")
 """The experts' rows of a run that was stopped, and with what configuration."""
 TOKENS = {"tokens": "all actions", "beginnings": "their distinct beginnings"}
 """What is counted of the actions to choose of."""
+FLOOR = "floor: products of the weights with new tokens"
 CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
 
 
@@ -126,7 +127,9 @@ def choosing(config: Config) -> list[dict[str, Any]]:
 
     Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot), or does not:
     unlisted differs in that alone, chat also shows neither the place nor the inventory. The search for the best action alone is
-    the shorter the surer a model is: the embedded model is unsure, the adapter sure.
+    the shorter the surer a model is: the embedded model is unsure, the adapter sure. The floor of chat with all probabilities is what
+    no way around the weights saves: each layer's products with the tokens of the text and of the actions' distinct beginnings, and the
+    head's with the beginnings.
     """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
@@ -137,6 +140,7 @@ def choosing(config: Config) -> list[dict[str, Any]]:
             ways: dict[str, Any] = {"probabilities": probabilities, "dtype": "float32"}
             policies[name] = load_policy(model, env, mode="choose", strategy=strategy, history=0, **ways)
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
+    weights = [m for m in AutoModelForCausalLM.from_pretrained(smollm2_folder()).modules() if isinstance(m, torch.nn.Linear)]
     obs, _ = env.reset(seed=0)
     every = [name for name in obs["valid_actions"] if name not in ALWAYS]
     for policy in policies.values():
@@ -157,8 +161,21 @@ def choosing(config: Config) -> list[dict[str, Any]]:
                 policy(asked)
                 took.append(time.thread_time() - start)
             row["seconds"][name] = statistics.median(took)
+        read = len(tokenizer(text)["input_ids"])
+        took = [seconds_of_products(weights, len(tree.tokens) + read, len(tree.tokens)) for _ in range(config.choices)]
+        row["seconds"][FLOOR] = statistics.median(took)
         rows.append(row)
     return rows
+
+
+def seconds_of_products(weights: Iterable[torch.nn.Linear], tokens: int, scored: int) -> float:
+    """Return how long a core takes to multiply so many tokens by all weights; by the head only those whose next token is scored."""
+    with torch.inference_mode():
+        given = [(one, torch.randn(scored if one.out_features > 10_000 else tokens, one.in_features)) for one in weights]
+        start = time.thread_time()
+        for one, rows in given:
+            one(rows)
+        return time.thread_time() - start
 
 
 def equality(config: Config) -> dict[str, int]:

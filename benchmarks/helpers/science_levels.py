@@ -90,7 +90,7 @@ def interval(values: Sequence[Sequence[float]]) -> tuple[float, float] | None:
 
 
 def play(
-    models: Iterable[str], variations: int, steps: int, folder: str, options: Mapping[str, Any], engine: EpisodeOptions
+    models: Iterable[str], environment: str, variations: int, folder: str, options: Mapping[str, Any], engine: EpisodeOptions
 ) -> dict[str, Any]:
     """Play what is missing, and return the figures of each policy, as far as it was played without an error; Ctrl-C ends the play.
 
@@ -98,14 +98,13 @@ def play(
 
     Args:
         models: Who plays; `random` stands for `CHANCE`.
+        environment: ScienceWorld with its arguments, among them `task=all`.
         variations: Variations of each task; all where there are fewer.
-        steps: The limit of an episode.
         folder: Run folder; a second run goes on.
         options: Options of the language models' backend.
         engine: How episodes are played.
     """
     names = [name for model in models for name in (CHANCE if model == "random" else (model,))]
-    environment = f"ScienceWorldText-v0?task=all&max_episode_steps={steps}"
     plan, seeds = [], levels_of(environment, variations)
     for name in names:
         arguments = {"fold": "test", "expert": "path" if name == "gold" else "off"}  # its path takes seconds
@@ -120,7 +119,7 @@ def play(
             name = row.plan.label
             label = "random" if name in CHANCE else label_of(name).rpartition("/")[2]
             found.setdefault(label, []).extend(run.episodes(row))
-        about = {"limit": steps, "options": dict(options), "versions": versions()}
+        about = {"options": dict(options), "versions": versions()}
         return {label: figures(episodes) | about for label, episodes in found.items() if any_played(label, episodes)}
 
 
@@ -144,7 +143,7 @@ def levels_of(environment: str, variations: int) -> list[int]:
 
 def lines(record: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the table: a row for each task, and the means; a column for each policy."""
-    order = sorted(record, key=lambda name: (name == EXPERT, name != "random", name))
+    order = sorted(record, key=lambda name: (EXPERT in name, "random" not in name, name))
     columns = [record[name] for name in order]
     rows = [(task, *(_cell(column["tasks"].get(task)) for column in columns)) for task in TASKS.values()]
     for title, name, factor in (

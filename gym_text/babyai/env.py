@@ -149,6 +149,7 @@ class BabyAITextEnv(TextEnv):
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)})
         self._memory = memory
+        self._seen = ""
         self._done: dict[str, Counter[str]] = {}
         self._twin: Any = None
         self._advisor: Advisor | None = None
@@ -167,7 +168,7 @@ class BabyAITextEnv(TextEnv):
 
     def _play(self, action: int) -> Outcome:
         if self._memory:
-            self._done.setdefault(self._view(), Counter())[BABYAI_SPEC.actions[action].name] += 1
+            self._done.setdefault(self._seen, Counter())[BABYAI_SPEC.actions[action].name] += 1
         _, reward, terminated, truncated, _ = self._game.step(action)
         self._last_action = action
         self._rewarded = self._rewarded or reward > 0
@@ -189,7 +190,7 @@ class BabyAITextEnv(TextEnv):
         twin._game = copy.deepcopy(self._game, shared)
         if twin.expert == "replan":
             twin._advisor = copy.deepcopy(self._advisor, shared)
-        twin._last_action, twin._rewarded = self._last_action, self._rewarded
+        twin._last_action, twin._rewarded, twin._seen = self._last_action, self._rewarded, self._seen
         twin._done = copy.deepcopy(self._done)
         return True
 
@@ -215,13 +216,10 @@ class BabyAITextEnv(TextEnv):
         return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
-        text = self._view()
+        self._seen = text = describe(look(self._game), self._game.carrying)
         if done := self._done.get(text):
             text += "\nDone here before: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())) + "."
         return {"text": text, "goal": self._game.mission}
-
-    def _view(self) -> str:
-        return describe(look(self._game), self._game.carrying)
 
     def _frame(self) -> np.ndarray:
         return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())
