@@ -127,9 +127,8 @@ def choosing(config: Config) -> list[dict[str, Any]]:
 
     Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot), or does not:
     unlisted differs in that alone, chat also shows neither the place nor the inventory. The search for the best action alone is
-    the shorter the surer a model is: the embedded model is unsure, the adapter sure. The floor of chat with all probabilities is what
-    no way around the weights saves: each layer's products with the tokens of the text and of the actions' distinct beginnings, and the
-    head's with the beginnings.
+    the shorter the surer a model is: the embedded model is unsure, the adapter sure. The floor of chat with all probabilities is
+    each layer's products with the tokens of the text and of the actions' distinct beginnings, and the head's with the latter.
     """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
