@@ -148,12 +148,12 @@ def scienceworld(config: Config) -> None:
     """Play ScienceWorld's tasks, and write the results."""
     models = config.models or ("random", "gold", "benchmarks/adapters/scienceworld-sft", "smollm2")
     engine = EpisodeOptions(num_envs=config.num_envs, workers=config.workers)
-    environment = f"ScienceWorldText-v0?task=all&max_episode_steps={config.steps}"
+    environment, ending = f"ScienceWorldText-v0?task=all&max_episode_steps={config.steps}", ""
     if config.simplifications:
         environment = with_argument(environment, "simplifications", config.simplifications)
+        ending = f", {config.simplifications}"
     folder = f"{config.folder}/scienceworld{config.simplifications}"
     found = science_levels.play(models, environment, config.variations, folder, {"dtype": config.dtype}, engine)
-    ending = f", {config.simplifications}" * bool(config.simplifications)
     about = {"limit": config.steps, "simplifications": config.simplifications}
     record = earlier("published_scienceworld") | {f"{name}{ending}": row | about for name, row in found.items()}
     write("published_scienceworld", "\n".join(science_levels.lines(record)), record)
