@@ -8,7 +8,8 @@ From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the sma
 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
 ``benchmarks/adapters/cookingworld-start``; ``--new-start`` makes it anew.
 
-``--game lunarlander``: PPO goes on from ``benchmarks/adapters/lunarlander-start``, which is tuned on 40 expert episodes.
+``--game lunarlander``: PPO goes on from ``adapters/lunarlander-start``, which is tuned on 40 expert episodes; so does
+the way of ``helpers.small_copy``.
 
 With ``--game search`` the policy learns what its own search in copies of the game finds, from BabyAI's start; ``search-five`` has
 all five tasks, and a start from 80 expert episodes. ``search-cookingworld`` begins with CookingWorld's start, and
@@ -69,6 +70,7 @@ ORDER = {
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
     "search": "expert iteration, a search in exact copies",
+    "copy": "rollouts of a small copy, in copies of the game",
     "labels": "labels: one token for each listed action",
 }
 """What the runs are, by what their names begin with."""
@@ -79,7 +81,7 @@ class Game:
     """The tasks of a game: what the runs train on, and what they are evaluated on."""
 
     commands: Mapping[str, Sequence[str]]
-    """By the run's name, the commands of gym-text that make it."""
+    """By the run's name, the commands of gym-text that make it; or those of python, which begin with -m."""
     environments: Mapping[str, str]
     """What is played in the end: by a short name, the environment as registered."""
     shown: Sequence[tuple[str, str]]
@@ -95,6 +97,8 @@ class Game:
     """Seed of the first level of the test fold."""
     start: str = ORDER["start"]
     """What the start is."""
+    num_envs: int = 5
+    """Episodes that are evaluated at once. The model keeps what it has read of five long ones; of more it would read all again."""
     with_speed: bool = False
     """Whether the table shows the decisions in a second."""
 
@@ -215,6 +219,9 @@ FIVE = Game(
     network=None,
 )
 
+HOVER = "'LunarLanderLLM-v2?max_episode_steps=300'"
+IMPROVED = f"--model helpers.small_copy:Improved --strategy tenths --history 0 --environments {HOVER} --threshold -10000"
+IMPROVED_ROWS = f"--warmup 10 {FAST} --rows-per-step 16 --tokens-per-pass 4096"
 LANDER = Game(
     commands={
         "start": [
@@ -224,17 +231,27 @@ LANDER = Game(
             "--tokens-per-pass 8192 --rank 8 --save-steps 200 --folder start",
         ],
         "ppo-0": [
-            f"ppo --model {START} --environments 'LunarLanderLLM-v2?max_episode_steps=300' --iterations 10 "
+            f"ppo --model {START} --environments {HOVER} --iterations 10 "
             "--episodes-per-iteration 16 --group-size 1 --episodes-per-step 2 --learning-rate 1.5e-4 --discount 0.99 --decay 0.9 "
             f"--dev-every 0 {FAST} --gradient-checkpointing --tokens-per-pass 8192 --seed 0 --first-seed {first_seed(0)} "
             "--folder ppo-0"
+        ],
+        "copy-0": [
+            f"collect --model {START} --options temperature=1 dtype=bfloat16 --environments {HOVER} --episodes 320 "
+            "--first-seed 20000 --num-envs 16 --folder copy-0-data-own",
+            "-m helpers.small_copy copy-0-data-own",
+            f"collect {IMPROVED} --episodes 128 --first-seed 30000 --folder copy-0-data-drawn",
+            f"sft --model {START} --data copy-0-data-drawn/rows --learning-rate 5e-4 {IMPROVED_ROWS} --folder player",
+            f"collect {IMPROVED} --episodes 72 --first-seed 40000 --num-envs 24 --folder copy-0-data",
+            f"sft --model player/adapter --data copy-0-data/rows --learning-rate 4e-4 {IMPROVED_ROWS} --folder copy-0",
         ],
     },
     environments={"LunarLander": "LunarLanderLLM-v2"},
     shown=[("LunarLander", "return"), ("LunarLander", "success")],
     most_steps=1000,
     network=None,
-    kept=STARTS / "lunarlander-start",
+    kept=ADAPTERS / "lunarlander-start",
+    num_envs=24,
 )
 """The numbers are in tenths, and the expert acts on these. An episode is played once: its steps have rewards of their own."""
 
@@ -342,10 +359,11 @@ def make(game: Game, name: str, folder: Path) -> None:
     done = folder / f"{name}.json"
     taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
     for line in game.commands[name][len(taken) :]:
-        print(f"gym-text {line}", flush=True)
+        print(line, flush=True)
         began = time.perf_counter()
-        arguments = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(line)]
-        subprocess.run(arguments, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
+        arguments = shlex.split(line) if line.startswith("-m ") else ["-m", "gym_text_policies.cli", *shlex.split(line)]
+        settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+        subprocess.run([sys.executable, *arguments], cwd=folder, env=os.environ | settings, check=True)
         taken.append([line, (time.perf_counter() - began) / 60])
         write_atomically(done, json.dumps(taken) + "\n")
 
@@ -389,8 +407,7 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
         if not kind or game.is_drawn
     }
     played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
-    # The model keeps what it has read of five long episodes; of more it would read all again and again.
-    _, record, store = play_plan(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=5)
+    _, record, store = play_plan(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=game.num_envs)
     levels = levels_of_rows(store, record["rows"])
     return {
         column + policy.removeprefix(name): {

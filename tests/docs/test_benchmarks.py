@@ -4,11 +4,13 @@ import importlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gym_text.science_world.tasks import level_number
 from gym_text_policies.environments import make_environment
 from gym_text_policies.records import Decision, Episode, Step
+from gym_text_policies.rollouts import rollout
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -104,3 +106,27 @@ def test_the_tasks_of_tales_have_its_parameters_and_a_lost_game_keeps_its_best_s
     assert tales.best(Episode("lost", {}, {}, 0, tuple(steps[2:]))) == 0.0
     scores = {task: {"0": 1.0 if task == "Sorting" else 0.0} for task in tales.TASKS}
     assert tales.figure(scores, (0,)).startswith("6.2 [") and tales.figure(scores, (1, 2)) == ""
+
+
+def test_rollouts_in_copies_of_the_game_teach_a_small_copy_what_its_model_does_not_do(harness, monkeypatch, tmp_path):
+    copies = importlib.import_module("helpers.small_copy")
+    monkeypatch.chdir(tmp_path)
+    for name, number in (("STATES", 4), ("COPYING", 300), ("LEARNING", 300)):
+        monkeypatch.setattr(copies, name, number)
+    falls = np.random.default_rng(0).normal(scale=5, size=(200, 8)).astype(np.float32)
+    model = np.tile(np.array([0.9, 0.05, 0.0, 0.05], np.float32), (200, 1))
+    copy = copies.SmallCopy.of(falls, model)
+    steps = copy.improve(range(1_000_000, 1_000_012), np.random.default_rng(0))
+    before, after = (
+        copies.SmallCopy(copy.networks[:number]).probabilities(copies.seen([0, 0.3, 0, -1, 0, 0, 0, 0])) for number in (1, 2)
+    )
+    main = copies.NAMES.index("fire main engine")
+    assert before.argmax() == 0 and after[main] > 1.5 * before[main] and abs(after.sum() - 1) < 1e-6 and steps > 4 * 4 * 12 * 5
+    np.savez(copies.FILE, *(layer for layers in copy.networks for layer in layers))
+    env = make_environment("LunarLanderLLM-v2", fold="train")
+    episode = next(iter(rollout(lambda: env, copies.Improved(env.unwrapped.text_spec), seeds=[0])))
+    seen = [copies.seen(copies.numbers_of(step.observation)) for step in episode.steps]
+    assert [step.decision.completion for step in episode.steps] == [
+        copies.NAMES[copy.probabilities(each).argmax()] for each in seen
+    ]
+    assert any(step.decision.completion != step.decision.action for step in episode.steps)
