@@ -115,9 +115,9 @@ class SmallCopy:
         return _softmax(logits + sum((output(layers, inputs) for layers in advantages), np.zeros(4)))
 
     def play(self, game: Any, level: int, rng: np.random.Generator, begun: Sequence[int] = ()) -> Played:
-        """Play a level: after actions that are given greedily, else drawn; for LONGEST steps at most after the given ones."""
+        """Play a level: greedily after given actions, the last HELD of which are tried, else drawn; LONGEST steps of it count."""
         state, over, played = game.reset(seed=level)[0], False, Played([], [], [])
-        while not over and len(played.actions) < len(begun) + LONGEST:
+        while not over and len(played.actions) < max(len(begun) - HELD, 0) + LONGEST:
             number = len(played.actions)
             played.states.append(seen(state))
             if number < len(begun):
