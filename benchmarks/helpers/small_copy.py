@@ -2,7 +2,7 @@
 
 The model decides 30 times in a second of a core, where the game plays 20,000 steps. So a small network learns what the model does
 in its own drawn episodes. Rollouts in copies of the game then find what each action is worth where the small network plays on after
-it (Tesauro and Galperin 1996, https://papers.nips.cc/paper/1302-on-line-policy-improvement-using-monte-carlo-search). A second
+it (Tesauro and Galperin 1996, https://arxiv.org/abs/2501.05407). A second
 network learns how much better or worse than the mean of the actions each is; the policy is multiplied by its exponential, and rolls
 out again. It sees what the model's prompt shows: eight numbers, fractions in tenths.
 
@@ -35,6 +35,7 @@ from gym_text_policies.store import EpisodeStore
 
 FILE = Path("small_copy.npz")
 PLAYER = Path("player/adapter")
+"""The adapter whose episodes are labelled, where there is one."""
 NAMES = [action.name for action in LUNAR_LANDER_SPEC.actions]
 ROUNDS, LEVELS, STATES = 5, 100, 20
 """Improvements; levels in each; states of a level in which all actions are tried."""
