@@ -2,9 +2,9 @@
 
 The model decides 30 times in a second of a core, where the game plays 20,000 steps. So a small network learns what the model does
 in its own drawn episodes. Rollouts in copies of the game then find what each action is worth where the small network plays on after
-it (Tesauro and Galperin 1996, https://arxiv.org/abs/2501.05407). A second
-network learns how much better or worse than the mean of the actions each is; the policy is multiplied by its exponential, and rolls
-out again. It sees what the model's prompt shows: eight numbers, fractions in tenths.
+it (Tesauro and Galperin 1996, https://arxiv.org/abs/2501.05407). A second network learns how much better or worse than the mean of
+the actions each is; the policy is multiplied by its exponential, and rolls out again. It sees what the model's prompt shows: eight
+numbers, fractions in tenths.
 
 ``python -m helpers.small_copy RUN`` makes ``small_copy.npz`` from the folder of a ``gym-text collect`` whose decisions have
 probabilities. ``gym-text collect --model helpers.small_copy:Improved`` then plays with it.
