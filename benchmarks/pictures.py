@@ -153,22 +153,22 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
     ]
     returns = {row["run"]: row["columns"]["LunarLander"]["return"] for row in result("reinforcement_lunarlander")["rows"]}
 
-    def tasks(pairs: Mapping[str, tuple[float, float]]) -> str:
-        return ", ".join(f"{task} {pairs[task][1]:.2f} from {pairs[task][0]:.2f}" for task in ("goto", "pickup"))
+    def gain(pair: tuple[float, float], form: str = ".2f") -> str:
+        return f"{pair[1]:{form}} from {pair[0]:{form}}"
 
-    def kitchen(pair: tuple[float, float]) -> str:
-        return f"{pair[1]:.2f} from {pair[0]:.2f}"
+    def tasks(pairs: Mapping[str, tuple[float, float]]) -> str:
+        return ", ".join(f"{task} {gain(pairs[task])}" for task in ("goto", "pickup"))
 
     return {
-        "by rewards (GRPO), from a weak start": (tasks(rewards), kitchen(rewards["CookingWorld"]), "–"),
+        "by rewards (GRPO), from a weak start": (tasks(rewards), gain(rewards["CookingWorld"]), "–"),
         "by rewards (PPO), from a better start": (tasks(clipped), "–", "–"),
         "by its own search (expert iteration), from a weak start": (
-            f"{tasks(searched)}; five tasks, with a memory, {five:.2f} from {begun:.2f}",
-            kitchen(searched["CookingWorld"]),
+            f"{tasks(searched)}; five tasks, with a memory, {gain((begun, five))}",
+            gain(searched["CookingWorld"]),
             "–",
         ),
-        "by rollouts of a small copy, from a weak start": ("–", "–", f"{returns['copy-0']:.0f} from {returns['start']:.0f}"),
-        "looking ahead, from a weak start": (tasks(ahead), kitchen(ahead["cookingworld"]), "–"),
+        "by rollouts of a small copy, from a weak start": ("–", "–", gain((returns["start"], returns["copy-0"]), ".0f")),
+        "looking ahead, from a weak start": (tasks(ahead), gain(ahead["cookingworld"]), "–"),
     }
 
 

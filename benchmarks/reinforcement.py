@@ -359,11 +359,11 @@ def make(game: Game, name: str, folder: Path) -> None:
     done = folder / f"{name}.json"
     taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
     for line in game.commands[name][len(taken) :]:
-        print(line, flush=True)
+        called = line if line.startswith("-m ") else f"-m gym_text_policies.cli {line}"
+        print(f"python {called}", flush=True)
         began = time.perf_counter()
-        arguments = shlex.split(line) if line.startswith("-m ") else ["-m", "gym_text_policies.cli", *shlex.split(line)]
-        settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
-        subprocess.run([sys.executable, *arguments], cwd=folder, env=os.environ | settings, check=True)
+        settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}  # helpers are found as they are here
+        subprocess.run([sys.executable, *shlex.split(called)], cwd=folder, env=os.environ | settings, check=True)
         taken.append([line, (time.perf_counter() - began) / 60])
         write_atomically(done, json.dumps(taken) + "\n")
 

@@ -109,6 +109,17 @@ class SmallCopy:
         """Fit the policy to a model's probabilities."""
         return cls([fitted(inputs, probabilities, nn.functional.cross_entropy, COPYING)])
 
+    @classmethod
+    def load(cls) -> SmallCopy:
+        """Read the networks from the file."""
+        with np.load(FILE) as stored:
+            layers = list(stored.values())
+        return cls([layers[begin : begin + 6] for begin in range(0, len(layers), 6)])
+
+    def save(self) -> None:
+        """Write the networks into the file, layer after layer: three weights and three biases each."""
+        np.savez(FILE, *(layer for layers in self.networks for layer in layers))
+
     def probabilities(self, inputs: Numbers) -> Numbers:
         """Return the probability of each action."""
         policy, *advantages = self.networks
@@ -125,7 +136,7 @@ class SmallCopy:
                 action = begun[number]
             else:
                 shares = self.probabilities(played.states[-1])
-                action = int(shares.argmax()) if begun else int(rng.choice(4, p=shares / shares.sum()))
+                action = int(shares.argmax()) if begun else int(rng.choice(4, p=shares))
             state, reward, over, _, _ = game.step(action)
             played.actions.append(action)
             played.rewards.append(float(reward))
@@ -163,9 +174,7 @@ class Improved(Policy):
 
     def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
         super().__init__(spec, seed=seed)
-        with np.load(FILE) as stored:
-            layers = [stored[f"arr_{number}"] for number in range(len(stored.files))]
-        self._copy = SmallCopy([layers[begin : begin + 6] for begin in range(0, len(layers), 6)])
+        self._copy = SmallCopy.load()
         self._player = load_policy(str(PLAYER), gym.make("LunarLanderLLM-v2"), dtype="bfloat16") if PLAYER.exists() else None
 
     @property
@@ -180,7 +189,7 @@ class Improved(Policy):
         if self._player:
             played = [decision.action for decision in self._player.decide(turns)]
         else:
-            played = [NAMES[turn.rng.choice(4, p=each / each.sum())] for turn, each in zip(turns, found, strict=True)]
+            played = [NAMES[turn.rng.choice(4, p=each)] for turn, each in zip(turns, found, strict=True)]
         return [Decision(action, completion=NAMES[each.argmax()]) for action, each in zip(played, found, strict=True)]
 
 
@@ -196,7 +205,7 @@ def main(run: str) -> None:
         steps = copy.improve(range(level, level + LEVELS), rng)
         level += LEVELS
         print(f"round {number}: {steps} steps in copies, {(time.perf_counter() - began) / 60:.1f} minutes", flush=True)
-    np.savez(FILE, *(layer for layers in copy.networks for layer in layers))
+    copy.save()
 
 
 if __name__ == "__main__":

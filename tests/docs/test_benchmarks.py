@@ -122,7 +122,7 @@ def test_rollouts_in_copies_of_the_game_teach_a_small_copy_what_its_model_does_n
     )
     main = copies.NAMES.index("fire main engine")
     assert before.argmax() == 0 and after[main] > 1.5 * before[main] and abs(after.sum() - 1) < 1e-6 and steps > 4 * 4 * 12 * 5
-    np.savez(copies.FILE, *(layer for layers in copy.networks for layer in layers))
+    copy.save()
     env = make_environment("LunarLanderLLM-v2", fold="train")
     episode = next(iter(rollout(lambda: env, copies.Improved(env.unwrapped.text_spec), seeds=[0])))
     seen = [copies.seen(copies.numbers_of(step.observation)) for step in episode.steps]
