@@ -222,6 +222,25 @@ FIVE = Game(
 HOVER = "'LunarLanderLLM-v2?max_episode_steps=300'"
 IMPROVED = f"--model helpers.small_copy:Improved --strategy tenths --history 0 --environments {HOVER} --threshold -10000"
 IMPROVED_ROWS = f"--warmup 10 {FAST} --rows-per-step 16 --tokens-per-pass 4096"
+
+
+def copied(seed: int) -> list[str]:
+    """Return the commands of a run by a small copy. All copy the same episodes of the start; each improves on its own levels."""
+    improved, learnt = f"collect {IMPROVED} --options run={seed} --first-seed", f"{IMPROVED_ROWS} --seed {seed} --folder"
+    drawn = (
+        f"collect --model {START} --options temperature=1 dtype=bfloat16 --environments {HOVER} --episodes 320 --first-seed 20000 "
+        "--num-envs 16 --folder copy-0-data-own"
+    )
+    return [
+        *(() if seed else (drawn,)),
+        f"-m helpers.small_copy copy-0-data-own {seed} {(1_020_320, 1_021_000, 1_022_000)[seed]}",
+        f"{improved} {30_000 + 20_000 * seed} --episodes 128 --folder copy-{seed}-data-drawn",
+        f"sft --model {START} --data copy-{seed}-data-drawn/rows --learning-rate 5e-4 {learnt} player-{seed}",
+        f"{improved} {40_000 + 20_000 * seed} --episodes 72 --num-envs 24 --folder copy-{seed}-data",
+        f"sft --model player-{seed}/adapter --data copy-{seed}-data/rows --learning-rate 4e-4 {learnt} copy-{seed}",
+    ]
+
+
 LANDER = Game(
     commands={
         "start": [
@@ -236,15 +255,7 @@ LANDER = Game(
             f"--dev-every 0 {FAST} --gradient-checkpointing --tokens-per-pass 8192 --seed 0 --first-seed {first_seed(0)} "
             "--folder ppo-0"
         ],
-        "copy-0": [
-            f"collect --model {START} --options temperature=1 dtype=bfloat16 --environments {HOVER} --episodes 320 "
-            "--first-seed 20000 --num-envs 16 --folder copy-0-data-own",
-            "-m helpers.small_copy copy-0-data-own",
-            f"collect {IMPROVED} --episodes 128 --first-seed 30000 --folder copy-0-data-drawn",
-            f"sft --model {START} --data copy-0-data-drawn/rows --learning-rate 5e-4 {IMPROVED_ROWS} --folder player",
-            f"collect {IMPROVED} --episodes 72 --first-seed 40000 --num-envs 24 --folder copy-0-data",
-            f"sft --model player/adapter --data copy-0-data/rows --learning-rate 4e-4 {IMPROVED_ROWS} --folder copy-0",
-        ],
+        **{f"copy-{seed}": copied(seed) for seed in SEEDS},
     },
     environments={"LunarLander": "LunarLanderLLM-v2"},
     shown=[("LunarLander", "return"), ("LunarLander", "success")],
@@ -438,8 +449,7 @@ def compared(runs: Sequence[Mapping[int | str, Summary]], start: Mapping[int | s
 
 def cost(folder: Path, name: str) -> dict[str, float]:
     """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
-    curves = [curve(metrics) for metrics in folder.glob(f"{name}*/metrics.jsonl")]
-    if parts := [lines for lines in curves if "episodes" in lines[-1]]:  # fine-tuning counts its steps
+    if parts := [*curves(folder, name).values()]:
         simulated = sum(int(line.get("simulator_steps", 0)) for lines in parts for line in lines)
         episodes, minutes = (sum(lines[-1][figure] for lines in parts) for figure in ("episodes", "minutes"))
         return {"episodes": int(episodes), "minutes": minutes, "simulator_steps": simulated}
@@ -453,10 +463,17 @@ def cost(folder: Path, name: str) -> dict[str, float]:
     return {"episodes": episodes, "minutes": minutes}
 
 
-def curve(metrics: Path) -> list[dict[str, float]]:
-    """Return the metrics of a run's iterations, rounded."""
-    lines = [json.loads(line) for line in metrics.read_text("utf-8").splitlines()]
-    return [{name: round(value, 4) for name, value in line.items()} for line in lines]
+def curves(folder: Path, run: str) -> dict[str, list[dict[str, float]]]:
+    """Return, by its folder's name, the metrics of each training that counts iterations, rounded; fine-tuning counts steps."""
+    found = {
+        path.parent.name: [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        for path in sorted(folder.glob(f"{run}*/metrics.jsonl"))
+    }
+    return {
+        name: [{figure: round(value, 4) for figure, value in line.items()} for line in lines]
+        for name, lines in found.items()
+        if "episodes" in lines[-1]
+    }
 
 
 def speeds(game: Game, folder: Path, name: str) -> list[float]:
@@ -500,9 +517,7 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
             for steps in STEPS * (game.network is not None)
             for name in game.environments
         ],
-        "curves": {
-            metrics.parent.name: curve(metrics) for name in played for metrics in sorted(folder.glob(f"{name}*/metrics.jsonl"))
-        },
+        "curves": {training: lines for name in played for training, lines in curves(folder, name).items()},
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
     }

@@ -6,8 +6,9 @@ it (Tesauro and Galperin 1996, https://arxiv.org/abs/2501.05407). A second netwo
 the actions each is; the policy is multiplied by its exponential, and rolls out again. It sees what the model's prompt shows: eight
 numbers, fractions in tenths.
 
-``python -m helpers.small_copy RUN`` makes ``small_copy.npz`` from the folder of a ``gym-text collect`` whose decisions have
-probabilities. ``gym-text collect --model helpers.small_copy:Improved`` then plays with it.
+``python -m helpers.small_copy RUN SEED LEVEL`` makes ``small_copy-SEED.npz`` from the folder of a ``gym-text collect`` whose
+decisions have probabilities, on the levels from LEVEL on. ``gym-text collect --model helpers.small_copy:Improved`` then plays
+with it, where ``--options run=SEED`` names it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.store import EpisodeStore
 
-FILE = Path("small_copy.npz")
-PLAYER = Path("player/adapter")
+FILE = "small_copy-{}.npz"
+PLAYER = "player-{}/adapter"
 """The adapter whose episodes are labelled, where there is one."""
 NAMES = [action.name for action in LUNAR_LANDER_SPEC.actions]
 ROUNDS, LEVELS, STATES = 5, 100, 20
@@ -70,9 +71,11 @@ def output(layers: Layers, inputs: Numbers) -> Numbers:
     return found
 
 
-def fitted(inputs: Numbers, targets: Numbers, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], steps: int) -> Layers:
+def fitted(
+    inputs: Numbers, targets: Numbers, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], steps: int, seed: int
+) -> Layers:
     """Fit a network of two hidden layers with 64 units each."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -99,26 +102,29 @@ class SmallCopy:
 
     Args:
         networks: The policy's network, and the others.
+        seed: Of all that is drawn at random to make more of them.
     """
 
-    def __init__(self, networks: list[Layers]) -> None:
+    def __init__(self, networks: list[Layers], seed: int = 0) -> None:
         self.networks = networks
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
 
     @classmethod
-    def of(cls, inputs: Numbers, probabilities: Numbers) -> SmallCopy:
+    def of(cls, inputs: Numbers, probabilities: Numbers, seed: int) -> SmallCopy:
         """Fit the policy to a model's probabilities."""
-        return cls([fitted(inputs, probabilities, nn.functional.cross_entropy, COPYING)])
+        return cls([fitted(inputs, probabilities, nn.functional.cross_entropy, COPYING, seed)], seed)
 
     @classmethod
-    def load(cls) -> SmallCopy:
-        """Read the networks from the file."""
-        with np.load(FILE) as stored:
+    def load(cls, file: str) -> SmallCopy:
+        """Read the networks from a file."""
+        with np.load(file) as stored:
             layers = list(stored.values())
         return cls([layers[begin : begin + 6] for begin in range(0, len(layers), 6)])
 
-    def save(self) -> None:
-        """Write the networks into the file, layer after layer: three weights and three biases each."""
-        np.savez(FILE, *(layer for layers in self.networks for layer in layers))
+    def save(self, file: str) -> None:
+        """Write the networks into a file, layer after layer: three weights and three biases each."""
+        np.savez(file, *(layer for layers in self.networks for layer in layers))
 
     def probabilities(self, inputs: Numbers) -> Numbers:
         """Return the probability of each action."""
@@ -126,7 +132,7 @@ class SmallCopy:
         logits = np.log(_softmax(output(policy, inputs)) + FLOOR)
         return _softmax(logits + sum((output(layers, inputs) for layers in advantages), np.zeros(4)))
 
-    def play(self, game: Any, level: int, rng: np.random.Generator, begun: Sequence[int] = ()) -> Played:
+    def play(self, game: Any, level: int, begun: Sequence[int] = ()) -> Played:
         """Play a level: greedily after given actions, the last HELD of which are tried, else drawn; LONGEST steps of it count."""
         state, over, played = game.reset(seed=level)[0], False, Played([], [], [])
         while not over and len(played.actions) < max(len(begun) - HELD, 0) + LONGEST:
@@ -136,27 +142,27 @@ class SmallCopy:
                 action = begun[number]
             else:
                 shares = self.probabilities(played.states[-1])
-                action = int(shares.argmax()) if begun else int(rng.choice(4, p=shares))
+                action = int(shares.argmax()) if begun else int(self.rng.choice(4, p=shares))
             state, reward, over, _, _ = game.step(action)
             played.actions.append(action)
             played.rewards.append(float(reward))
         return played
 
-    def improve(self, levels: Sequence[int], rng: np.random.Generator) -> int:
+    def improve(self, levels: Sequence[int]) -> int:
         """Try all actions in some states of each level, and learn what they are worth; return the number of the game's steps."""
         import_box2d()
         game = gym.make("LunarLander-v3").unwrapped
         inputs, worth, steps = list[Numbers](), list[list[float]](), 0
         for level in levels:
-            own = self.play(game, level, rng)
-            for number in rng.choice(len(own.actions), min(STATES, len(own.actions)), replace=False):
-                tried = [self.play(game, level, rng, [*own.actions[:number], *[action] * HELD]) for action in range(4)]
+            own = self.play(game, level)
+            for number in self.rng.choice(len(own.actions), min(STATES, len(own.actions)), replace=False):
+                tried = [self.play(game, level, [*own.actions[:number], *[action] * HELD]) for action in range(4)]
                 inputs.append(own.states[number])
                 worth.append([sum(reward * DISCOUNT**k for k, reward in enumerate(one.rewards[number:])) for one in tried])
                 steps += sum(len(one.actions) for one in tried)
         found = np.array(worth, np.float32)
         advantages = np.clip(found - found.mean(1, keepdims=True), -100, 100) / np.float32(UNIT)
-        self.networks.append(fitted(np.array(inputs), advantages, nn.functional.huber_loss, LEARNING))
+        self.networks.append(fitted(np.array(inputs), advantages, nn.functional.huber_loss, LEARNING, self.seed))
         return steps
 
 
@@ -169,19 +175,23 @@ def _softmax(logits: Numbers) -> Numbers:
 class Improved(Policy):
     """Says which action is the most probable to the small copy, which is what is learnt, and plays one that it draws.
 
-    Where the folder has the adapter PLAYER, this plays, and the copy says what it would do.
+    Where there is a folder PLAYER, its adapter plays, and the copy says what it would do.
+
+    Args:
+        run: The number in the names of FILE and PLAYER.
     """
 
-    def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
+    def __init__(self, spec: TextSpec, *, seed: int = 0, run: int = 0) -> None:
         super().__init__(spec, seed=seed)
-        self._copy = SmallCopy.load()
-        self._player = load_policy(str(PLAYER), gym.make("LunarLanderLLM-v2"), dtype="bfloat16") if PLAYER.exists() else None
+        self._file, player = FILE.format(run), PLAYER.format(run)
+        self._copy = SmallCopy.load(self._file)
+        self._player = load_policy(player, gym.make("LunarLanderLLM-v2"), dtype="bfloat16") if Path(player).exists() else None
 
     @property
     def config(self) -> dict[str, Any]:
         """The file's digest, the model that plays, and the seed."""
         player = self._player.config if self._player else None
-        return {"kind": "small copy", "file": file_digest(FILE), "player": player, "seed": self.seed}
+        return {"kind": "small copy", "file": file_digest(Path(self._file)), "player": player, "seed": self.seed}
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Decide for each turn."""
@@ -193,19 +203,17 @@ class Improved(Policy):
         return [Decision(action, completion=NAMES[each.argmax()]) for action, each in zip(played, found, strict=True)]
 
 
-def main(run: str) -> None:
-    """Copy the model of a run, improve the copy on later levels, and write it."""
-    episodes = list(EpisodeStore(run).episodes())
-    decided = [step for episode in episodes for step in episode.steps]
+def main(run: str, seed: str, level: str) -> None:
+    """Copy the model of a run, improve the copy on levels that the run has not, and write it."""
+    decided = [step for episode in EpisodeStore(run).episodes() for step in episode.steps]
     states = [seen(numbers_of(step.observation)) for step in decided]
     wanted = [[(step.decision.probabilities or {})[name] for name in NAMES] for step in decided]
-    copy, rng = SmallCopy.of(np.array(states), np.array(wanted, np.float32)), np.random.default_rng(0)
-    level, began = max(episode.level or 0 for episode in episodes) + 1, time.perf_counter()
+    copy, began = SmallCopy.of(np.array(states), np.array(wanted, np.float32), int(seed)), time.perf_counter()
     for number in range(ROUNDS):
-        steps = copy.improve(range(level, level + LEVELS), rng)
-        level += LEVELS
+        first = int(level) + number * LEVELS
+        steps = copy.improve(range(first, first + LEVELS))
         print(f"round {number}: {steps} steps in copies, {(time.perf_counter() - began) / 60:.1f} minutes", flush=True)
-    copy.save()
+    copy.save(FILE.format(seed))
 
 
 if __name__ == "__main__":

@@ -115,14 +115,14 @@ def test_rollouts_in_copies_of_the_game_teach_a_small_copy_what_its_model_does_n
         monkeypatch.setattr(copies, name, number)
     falls = np.random.default_rng(0).normal(scale=5, size=(200, 8)).astype(np.float32)
     model = np.tile(np.array([0.9, 0.05, 0.0, 0.05], np.float32), (200, 1))
-    copy = copies.SmallCopy.of(falls, model)
-    steps = copy.improve(range(1_000_000, 1_000_012), np.random.default_rng(0))
+    copy = copies.SmallCopy.of(falls, model, seed=0)
+    steps = copy.improve(range(1_000_000, 1_000_012))
     before, after = (
         copies.SmallCopy(copy.networks[:number]).probabilities(copies.seen([0, 0.3, 0, -1, 0, 0, 0, 0])) for number in (1, 2)
     )
     main = copies.NAMES.index("fire main engine")
     assert before.argmax() == 0 and after[main] > 1.5 * before[main] and abs(after.sum() - 1) < 1e-6 and steps > 4 * 4 * 12 * 5
-    copy.save()
+    copy.save("small_copy-0.npz")
     env = make_environment("LunarLanderLLM-v2", fold="train")
     episode = next(iter(rollout(lambda: env, copies.Improved(env.unwrapped.text_spec), seeds=[0])))
     seen = [copies.seen(copies.numbers_of(step.observation)) for step in episode.steps]
