@@ -41,7 +41,7 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
         env: The environment to play.
         settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.
             A setting that is not given has the value with which the adapter was trained, else the value of `DEFAULTS`. All other
-            settings are options of the backend: `dtype`, `base_url`, `timeout`, `cache` …
+            settings are options of the backend: `dtype`, `base_url`, `timeout`, `cache` …; or of the class of your own policy.
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.
@@ -128,7 +128,7 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
         return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env, deterministic=not drawn, seed=seed if drawn else 0)
     if config.model.endswith(".json"):
         return load_searched(config.model, env)
-    return load_own(config.model, env, seed)
+    return load_own(config.model, env, seed, config.options)
 
 
 def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, to_measure: bool) -> Policy:

@@ -55,6 +55,13 @@ def instance_of(kind: type[Any], name: str, expected: str, *arguments: Any, **op
         raise UsageError(f"{name!r}: expected {expected}; {error}.") from error
 
 
+def options_of(name: str) -> set[str]:
+    """Return the options of a policy's class ``module:Name``, its keyword-only arguments but the seed; of anything else none."""
+    kind = object_of(name)
+    parameters = inspect.signature(kind).parameters.values() if isinstance(kind, type) else ()
+    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name != "seed"}
+
+
 def source_of(name: str) -> str:
     """Return the digest of an imported module's file, which changes when the file is edited; empty for a module without a file."""
     file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)

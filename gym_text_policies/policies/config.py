@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, get_args
 from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
-from gym_text_policies.backends.own_models import is_own, is_own_backend
+from gym_text_policies.backends.own_models import is_own, is_own_backend, options_of
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.backends.providers.keys import without_foreign_keys
 from gym_text_policies.policies.labels import additions, thinking
@@ -190,12 +190,12 @@ class PolicyConfig(PromptOptions):
     def for_any(self) -> Self:
         """Return this without the settings that the policy does not take, so that a batch can mix language models and others."""
         nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - self._taken)
-        return dataclasses.replace(self, options=self.options if self.asks_model else {}, **nothing)
+        options = {name: value for name, value in self.options.items() if name in self._options_taken}
+        return dataclasses.replace(self, options=options, **nothing)
 
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
-        options = set() if self.asks_model else self.options.keys()
-        unused = (self.given.keys() | options) - self._taken
+        unused = (self.given.keys() - self._taken) | (self.options.keys() - self._options_taken)
         of_search = unused & set(OF_SEARCH[1:])
         if self.lookahead == "best_of_n" and self.temperature:
             of_search.add("temperature")
@@ -203,7 +203,8 @@ class PolicyConfig(PromptOptions):
             names = ", ".join(sorted(of_search))
             raise UsageError(f"{names}: expected with lookahead alone, such as 'puct'; got lookahead={self.lookahead!r}.")
         if unused:
-            raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(sorted(unused))}.")
+            expected = ", ".join(sorted(self._options_taken)) or "no options"
+            raise UsageError(f"policy {self.model!r}: expected {expected}; got {', '.join(sorted(unused))}.")
 
     @property
     def _taken(self) -> set[str]:
@@ -214,6 +215,13 @@ class PolicyConfig(PromptOptions):
         if self.model == "random":
             return {*_OF_ANY, *OF_SEARCH}.difference(useless)
         return {*_OF_ANY, *(("deterministic",) if self.model.startswith("sb3:") else ())}
+
+    @property
+    def _options_taken(self) -> set[str]:
+        """Names of the options that the policy takes; a language model's backend checks them itself."""
+        if self.asks_model:
+            return set(self.options)
+        return options_of(self.model) if is_own(self.model) else set()
 
     def to_json(self) -> dict[str, Any]:
         """Return the description as plain JSON data, without the settings that were not given."""

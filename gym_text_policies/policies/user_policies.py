@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -72,7 +73,7 @@ class _FunctionPolicy(Policy):
         return self._identity
 
 
-def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, options: Mapping[str, Any] = MappingProxyType({})) -> Policy:
     """Return a policy of the user's own.
 
     Args:
@@ -81,7 +82,8 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
             the policy by this name, the content of the module's file, and the policy's ``config``. Files that the module reads or
             imports count only if their digests are in the config, see `file_digest`.
         env: The environment to play.
-        seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
+        seed: Seed of the policy; a class is called as ``Name(spec, seed=seed, **options)``.
+        options: Keyword-only arguments of the class.
 
     Raises:
         UsageError: If there is no such module or name, or Name is none of these.
@@ -93,17 +95,17 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
                 f"policy {name!r}: expected a subclass of Policy, a function or an object; got the class {player.__name__}."
             )
         call = f"a class that {player.__name__}(spec, seed=0) makes"
-        player = instance_of(player, name, call, text_spec(env), seed=seed)
-    return _NamedPolicy(as_policy(player, env, name=name, seed=seed), name)
+        player = instance_of(player, name, call, text_spec(env), seed=seed, **options)
+    return _NamedPolicy(as_policy(player, env, name=name, seed=seed), name, options)
 
 
 class _NamedPolicy(PolicyWrapper):
-    """Another policy, with its name ``module:Name`` and the digest of its module's file. If the file is edited, it is another."""
+    """Another policy, with its name ``module:Name`` and its options. If the file of the module is edited, it is another."""
 
-    def __init__(self, player: Policy, name: str) -> None:
+    def __init__(self, player: Policy, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(player)
-        self._name, self._source = name, source_of(name)
+        self._identity = {"name": name, "source": source_of(name), **({"options": dict(options)} if options else {})}
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"kind": "own", "name": self._name, "source": self._source, "player": self.player.config}
+        return {"kind": "own", **self._identity, "player": self.player.config}

@@ -25,6 +25,14 @@ class Four(Policy):
     def decide(self, turns):
         return [Decision("turn left") for turn in turns]
 
+class Named(Four):
+    def __init__(self, spec, *, seed=0, action="turn left"):
+        super().__init__(spec, seed=seed)
+        self.action = action
+
+    def decide(self, turns):
+        return [Decision(self.action) for turn in turns]
+
 class Unfinished(Policy):
     pass
 
@@ -79,6 +87,16 @@ def test_a_class_and_a_function_play_by_their_names(name, said, module):
     assert make().action_space.contains(policy(obs))
     noisy = load_policy(f"own_policies:{name}", make(), noise=1.0)
     assert noisy.config["player"] == load_policy(f"own_policies:{name}", make()).config
+
+
+def test_a_class_takes_options_which_commands_pass_on_and_records_name(module):
+    assert PolicyConfig.of("own_policies:Named", action="toggle", dtype="bfloat16").for_any().options == {"action": "toggle"}
+    policy = load_policy("own_policies:Named", make(), action="toggle")
+    (episode,) = rollout(make, policy, [0])
+    assert episode.steps[0].decision.action == "toggle" and policy.config["options"] == {"action": "toggle"}
+    for name, expected in (("Named", "expected action; got dtype"), ("forward", "expected no options; got dtype")):
+        with pytest.raises(UsageError, match=expected):
+            load_policy(f"own_policies:{name}", make(), dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
