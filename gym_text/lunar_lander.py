@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.box2d import import_box2d
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import check_int, import_extra
 from gym_text.experts import ControlTaskEnv
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
@@ -160,10 +160,6 @@ class LunarLanderEnv(ControlTaskEnv):
 
     | argument | values | registered | meaning |
     |---|---|---|---|
-    | `gravity` | -12 to 0, exclusive | -10.0 | gravity, in LunarLander's units |
-    | `enable_wind` | bool | False | wind and turbulence |
-    | `wind_power` | 0 to 20 | 15.0 | greatest force of the wind, with `enable_wind` |
-    | `turbulence_power` | 0 to 2 | 1.5 | greatest turning force of the wind, with `enable_wind` |
     | `decimals` | None, 0 to 6 | None | decimals of the observation's numbers; the expert gets the rounded numbers, too |
     | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
@@ -173,7 +169,7 @@ class LunarLanderEnv(ControlTaskEnv):
 
     The expert is the module's function `controller`. At reset it plays the episode on a second game, and the names of its actions
     are `gold_path`. With ``expert="replan"`` it gives `gold_action` in every state. On the seeds 0 to 99 its mean return is 284.5
-    and it always succeeds; with wind it may fail.
+    and it always succeeds.
 
     ## Version History
 
@@ -187,10 +183,6 @@ class LunarLanderEnv(ControlTaskEnv):
     def __init__(
         self,
         *,
-        gravity: float = -10.0,
-        enable_wind: bool = False,
-        wind_power: float = 15.0,
-        turbulence_power: float = 1.5,
         decimals: int | None = None,
         fold: Fold | None = None,
         expert: Expert = "path",
@@ -203,16 +195,7 @@ class LunarLanderEnv(ControlTaskEnv):
         if decimals is not None:
             check_int("decimals", decimals, 0, 6)
         self._decimals = decimals
-        if not -12 < gravity < 0:
-            raise UsageError(f"gravity: expected a number above -12 and below 0; got {gravity!r}.")
-        picture = "rgb_array" if render_mode == "rgb_array" else None
-        self._game = LunarLander(
-            render_mode=picture,
-            gravity=gravity,
-            enable_wind=enable_wind,
-            wind_power=wind_power,
-            turbulence_power=turbulence_power,
-        )
+        self._game = LunarLander(render_mode="rgb_array" if render_mode == "rgb_array" else None)
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
         limits: Any = self._game.observation_space
