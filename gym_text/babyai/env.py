@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from gym_text.babyai.describe import SCENERY, describe, look
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.memory import Memory
 from gym_text.screen import draw_caption
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
@@ -148,9 +148,7 @@ class BabyAITextEnv(TextEnv):
         self.text_spec = BABYAI_SPEC
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)})
-        self._memory = memory
-        self._seen = ""
-        self._done: dict[str, Counter[str]] = {}
+        self._memory = Memory() if memory else None
         self._twin: Any = None
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
@@ -163,12 +161,12 @@ class BabyAITextEnv(TextEnv):
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action, self._rewarded, self._done = None, False, {}
+        self._last_action, self._rewarded, self._memory = None, False, self._memory and Memory()
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
         if self._memory:
-            self._done.setdefault(self._seen, Counter())[BABYAI_SPEC.actions[action].name] += 1
+            self._memory.note(BABYAI_SPEC.actions[action].name)
         _, reward, terminated, truncated, _ = self._game.step(action)
         self._last_action = action
         self._rewarded = self._rewarded or reward > 0
@@ -190,8 +188,7 @@ class BabyAITextEnv(TextEnv):
         twin._game = copy.deepcopy(self._game, shared)
         if twin.expert == "replan":
             twin._advisor = copy.deepcopy(self._advisor, shared)
-        twin._last_action, twin._rewarded, twin._seen = self._last_action, self._rewarded, self._seen
-        twin._done = copy.deepcopy(self._done)
+        twin._last_action, twin._rewarded, twin._memory = self._last_action, self._rewarded, copy.deepcopy(self._memory)
         return True
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
@@ -216,10 +213,8 @@ class BabyAITextEnv(TextEnv):
         return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
-        self._seen = text = describe(look(self._game), self._game.carrying)
-        if done := self._done.get(text):
-            text += "\nDone here before: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())) + "."
-        return {"text": text, "goal": self._game.mission}
+        text = describe(look(self._game), self._game.carrying)
+        return {"text": self._memory.told(text, text) if self._memory else text, "goal": self._game.mission}
 
     def _frame(self) -> np.ndarray:
         return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())

@@ -11,8 +11,10 @@ import dataclasses
 import functools
 from typing import Any, ClassVar, Self
 
+from gym_text.errors import check_bool
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
+from gym_text.memory import Memory
 from gym_text.parameters import INDEX_ACTIONS, GameWithParameters
 from gym_text.spec import Action, Observation
 from gym_text.text_env import Expert, Fold, Outcome
@@ -61,6 +63,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array`` or None.
         modules: Names of symbolic modules with commas between them, such as calculator; see `modules`. None by default.
+        memory: Whether ``text`` also has what was read, and what was done before where place and things carried were the same.
         parameters: The game's parameters.
 
     Raises:
@@ -70,6 +73,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
     texts = _TEXTS
     argument_rows: ClassVar[tuple[str, ...]] = (
         "| `modules` | calculator, sorter, navigator, knowledge; several with commas between | none | symbolic modules to ask |",
+        "| `memory` | bool | False | `text` also has what was read, and what was done where `look` and `inventory` were as now |",
     )
     game: ClassVar[str]
     """The engine's name for the game."""
@@ -86,6 +90,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         expert: Expert = "path",
         render_mode: str | None = None,
         modules: str = "",
+        memory: bool = False,
         **parameters: int | bool,
     ) -> None:
         check_installed()
@@ -94,6 +99,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         self.game_parameters = {name: int(value) for name, value in self.engine_parameters(values).items()} | self.fixed_parameters
         self._new_modules = functools.partial(Modules, modules)
         self._modules = self._new_modules() if modules else None
+        self._memory = Memory() if check_bool("memory", memory) else None
         spec, calls = self.game_spec, 0
         if self._modules:
             spec = dataclasses.replace(spec, actions=(*spec.actions, *self._modules.actions))
@@ -121,7 +127,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
-        self._modules = self._modules and self._new_modules()
+        self._modules, self._memory = self._modules and self._new_modules(), self._memory and Memory()
         if self.expert == "replan":
             self._situation = Situation(seed, self._planned or (), state.look, state.valid_actions)
         return self._observation(state)
@@ -131,6 +137,9 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         if self._modules and (answered := self._modules.answer(command.strip())):
             return Outcome(answered, 0.0, terminated=False)
         state = self._engine().step(command)
+        if self._memory:
+            self._memory.note(command)
+            self._memory.read = state.observation if command.startswith("read ") else self._memory.read
         self._commands.append(command)
         was_valid = command.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
@@ -149,7 +158,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         twin._engine().replay(self._level, self._fold, self._commands)
         twin._level, twin._commands, twin._goal = self._level, self._commands.copy(), self._goal
         twin._engine_score, twin._valid = self._engine_score, self._valid
-        twin._modules = copy.deepcopy(self._modules)
+        twin._modules, twin._memory = copy.deepcopy((self._modules, self._memory))
         if twin.expert == "replan":
             twin._situation = self._situation
         return True
@@ -162,7 +171,7 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
     def _observation(self, state: ExpressState) -> Observation:
         obs = self._modules.see(self._of_game(state)) if self._modules else self._of_game(state)
         self._valid = obs["valid_actions"]
-        return obs
+        return obs | {"text": self._memory.told(obs["text"], obs["look"] + obs["inventory"])} if self._memory else obs
 
     def _of_game(self, state: ExpressState) -> Observation:
         return {

@@ -2,6 +2,8 @@
 
 import pytest
 
+import gym_text
+
 ID = "CookingWorldText-v0"
 
 
@@ -54,6 +56,24 @@ def test_seeds_are_taken_modulo_the_thousand_levels_of_the_fold(make):
     env = make(ID, fold="dev", expert="off")
     start, same, far, other = (env.reset(seed=seed)[0] for seed in (3, 1003, 10**18 + 3, 503))
     assert start == same == far != other
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_memory_tells_what_was_read_and_done_where_all_was_the_same(make):
+    env, plain = (make(ID, memory=memory, expert="off") for memory in (True, False))
+    first, _ = env.reset(seed=0)
+    assert first == plain.reset(seed=0)[0]
+    env.step("take cookbook"), plain.step("take cookbook")
+    recipe = plain.step("read cookbook")[0]["text"]
+    assert env.step("read cookbook")[0]["text"] == f"{recipe}\nDone here before: read cookbook 1."
+    for _ in range(2):
+        obs, said = env.step("inventory")[0], plain.step("inventory")[0]
+    assert obs["text"] == f"{said['text']}\nRead before: {recipe}\nDone here before: inventory 2, read cookbook 1."
+    assert obs | {"text": ""} == said | {"text": ""} and obs in env.observation_space
+    assert gym_text.fork(env).step("inventory")[0] == env.step("inventory")[0]
+    assert env.reset(seed=0)[0] == first
 
 
 # ---------------------------------------------------------------- actions
