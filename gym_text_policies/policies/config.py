@@ -74,7 +74,7 @@ class PolicyConfig(PromptOptions):
     """Seed of everything that the policy draws at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of a language model's backend: dtype, device, base_url, timeout, retries, cache, prices, max_cost … Settings of how
-    the model is asked, such as max_tokens, may stand among them."""
+    the model is asked, such as max_tokens, may stand among them. Or options of the class of your own policy."""
     with_reward: bool | None = None
     """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
