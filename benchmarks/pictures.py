@@ -151,7 +151,8 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
         sum(one["success"] for one in row["columns"].values()) / len(row["columns"])
         for row in result("reinforcement_search_five")["rows"]
     ]
-    returns = {row["run"]: row["columns"]["LunarLander"]["return"] for row in result("reinforcement_lunarlander")["rows"]}
+    lander = result("reinforcement_lunarlander")
+    returns = (one["LunarLander"]["return"] for one in (lander["rows"][0]["columns"], lander["means"]["copy"]))
 
     def gain(pair: tuple[float, float], form: str = ".2f") -> str:
         return f"{pair[1]:{form}} from {pair[0]:{form}}"
@@ -167,7 +168,7 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
             gain(searched["CookingWorld"]),
             "–",
         ),
-        "by rollouts of a small copy, from a weak start": ("–", "–", gain((returns["start"], returns["copy-0"]), ".0f")),
+        "by rollouts of a small copy, from a weak start": ("–", "–", "{1:.0f} from {0:.0f}".format(*returns)),
         "looking ahead, from a weak start": (tasks(ahead), gain(ahead["cookingworld"]), "–"),
     }
 
