@@ -6,11 +6,14 @@ The parts need no script and no style sheet, and fit light and dark pages.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
+_KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"RIFF": "webp"}
+"""First bytes of a picture -> its kind."""
 _SMALL = "font-size:0.85em;line-height:1.4"
 _CELL = "text-align:left;vertical-align:top;padding:0.3em 0.8em 0.3em 0;border-top:1px solid rgba(128,128,128,.35)"
 _SHORT = 22
@@ -86,5 +89,16 @@ def bar(name: str, share: float, *, taken: bool = False, expert: bool = False) -
 
 
 def picture(data: str, width: int = 160) -> Markup:
-    """Return a WebP in base64 as a picture, so many pixels wide."""
-    return Markup('<img alt="" style="width:{}px;max-width:none" src="data:image/webp;base64,{}">').format(width, data)
+    """Return a picture, or nothing if the text is none.
+
+    Args:
+        data: A PNG or WebP in base64.
+        width: Pixels of its width on the page.
+    """
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except ValueError:
+        raw = b""
+    kind = next((kind for begin, kind in _KINDS.items() if raw.startswith(begin)), None)
+    tag = Markup('<img alt="" style="width:{}px;max-width:none" src="data:image/{};base64,{}">')
+    return tag.format(width, kind, data) if kind else Markup("")

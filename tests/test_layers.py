@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spaces", "screen", "parameters", "user_folder", "java", "html", "box2d", "registration"),
+        ("spec", "spaces", "screen", "parameters", "user_folder", "java", "html", "box2d", "registration", "memory"),
         ("folds", "copies"),
         ("mountain_car_vector", "episode_state"),
         ("text_env",),
