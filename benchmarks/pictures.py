@@ -152,7 +152,7 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
         for row in result("reinforcement_search_five")["rows"]
     ]
     lander = result("reinforcement_lunarlander")
-    returns = (one["LunarLander"]["return"] for one in (lander["rows"][0]["columns"], lander["means"]["copy"]))
+    returns = lander["rows"][0]["columns"]["LunarLander"]["return"], lander["means"]["copy"]["LunarLander"]["return"]
 
     def gain(pair: tuple[float, float], form: str = ".2f") -> str:
         return f"{pair[1]:{form}} from {pair[0]:{form}}"
@@ -168,7 +168,7 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
             gain(searched["CookingWorld"]),
             "–",
         ),
-        "by rollouts of a small copy, from a weak start": ("–", "–", "{1:.0f} from {0:.0f}".format(*returns)),
+        "by rollouts of a small copy, from a weak start": ("–", "–", gain(returns, ".0f")),
         "looking ahead, from a weak start": (tasks(ahead), gain(ahead["cookingworld"]), "–"),
     }
 

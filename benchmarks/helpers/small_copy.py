@@ -191,7 +191,7 @@ class Improved(Policy):
     def config(self) -> dict[str, Any]:
         """The file's digest, the model that plays, and the seed."""
         player = self._player.config if self._player else None
-        return {"kind": "small copy", "file": file_digest(Path(self._file)), "player": player, "seed": self.seed}
+        return {"kind": "small copy", "file": file_digest(self._file), "player": player, "seed": self.seed}
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Decide for each turn."""

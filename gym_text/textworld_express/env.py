@@ -139,7 +139,8 @@ class TextWorldExpressEnv(GameWithParameters, JavaGameEnv):
         state = self._engine().step(command)
         if self._memory:
             self._memory.note(command)
-            self._memory.read = state.observation if command.startswith("read ") else self._memory.read
+            if command.startswith("read "):
+                self._memory.read = state.observation
         self._commands.append(command)
         was_valid = command.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score

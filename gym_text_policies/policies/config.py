@@ -190,7 +190,8 @@ class PolicyConfig(PromptOptions):
     def for_any(self) -> Self:
         """Return this without the settings that the policy does not take, so that a batch can mix language models and others."""
         nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - self._taken)
-        options = {name: value for name, value in self.options.items() if name in self._options_taken}
+        taken = self._options_taken
+        options = {name: value for name, value in self.options.items() if name in taken}
         return dataclasses.replace(self, options=options, **nothing)
 
     def check_used(self) -> None:
@@ -219,7 +220,7 @@ class PolicyConfig(PromptOptions):
     @property
     def _options_taken(self) -> set[str]:
         """Names of the options that the policy takes; a language model's backend checks them itself."""
-        if self.asks_model:
+        if self.asks_model or not self.options:
             return set(self.options)
         return options_of(self.model) if is_own(self.model) else set()
 

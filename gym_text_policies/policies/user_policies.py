@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -73,7 +72,7 @@ class _FunctionPolicy(Policy):
         return self._identity
 
 
-def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, options: Mapping[str, Any] = MappingProxyType({})) -> Policy:
+def load_own(name: str, env: gym.Env[Any, Any], seed: int, options: Mapping[str, Any]) -> Policy:
     """Return a policy of the user's own.
 
     Args:
