@@ -4,8 +4,8 @@ Four kinds of data:
 
 * Gold data: the environment's expert plays. Training uses episodes that are won and in which each action was valid.
 * A policy's own data: any policy plays, and its answers are the labels. Training uses episodes at or above a threshold.
-* A policy's own wins, trimmed (`gym_text_policies.data.trimming`): the label of each state is the first of the actions that it
-  takes to win from there. A random action (`noise`) is no label then, unless the win needs it.
+* A policy's own wins, trimmed (`gym_text_policies.data.trimming`): played again without the actions that they did not take. So a
+  random action (`noise`) is no label, unless the win needs it.
 * DAgger's data: any policy plays, and the expert (``expert="replan"``) labels every state with the action that the expert would
   take there. Training uses all episodes.
 
@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.episode_state import Expert
-from gym_text.errors import PolicyError, UsageError, check_choice, check_int
+from gym_text.errors import PolicyError, UsageError, check_choice
 from gym_text.experts import check_expert, replanning
 from gym_text.registration import TRAINING
 from gym_text_policies.backends.base import THINKING
 from gym_text_policies.data.calls import said_in
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
-from gym_text_policies.data.trimming import by_plan, check_trims, trimmed
+from gym_text_policies.data.trimming import trimmed
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PromptOptions
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policy import check_lists_actions, text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.report.replay import best_actions_in
 from gym_text_policies.run.plan import PlanRow
@@ -78,21 +78,16 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Least progression (1 if won, else the last score) of an episode whose own answers become data. Episodes that the expert plays
     have to be won."""
     trim: bool = False
-    """Learn from each win what it took: in each state the first of those actions without which, in exact copies of the game, the
-    episode would not be won from there. Steps from which no win is known are not learnt."""
+    """Learn from each win what it took: it is played again without each action that it did not need, so long as the player still
+    reads every word on the way."""
     best_actions: bool = False
     """With the expert's labels: note in each row all actions after which the expert, in copies of the game, needs the fewest steps.
     gym-text export --format systemone then gives them equal probabilities."""
-    playouts: int = 0
-    """With trim: finish an episode that is not won by so many playouts in copies, of random actions, for each rise of the score."""
 
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
         self.counts()
         check_choice("labels", self.labels, ("", *LABELS))
-        check_int("playouts", self.playouts, 0, 1_000_000)
-        if self.playouts and not self.trim:
-            raise UsageError("playouts: expected trim, which they finish episodes for; got trim=False. Add --trim.")
         if self.trim and self.labels == "expert":
             raise UsageError("trim: expected labels='own', which are trimmed; got 'expert'. Leave out one of the two.")
         if self.best_actions and self.learnt != "expert":
@@ -204,7 +199,7 @@ def plan_of(config: CollectConfig) -> Iterator[PlanRow]:
                 if expert != "off":
                     check_expert(env, "model 'gold'" if is_gold else "expert_share" if config.trim else "labels='expert'")
                 if config.trim:
-                    check_trims(env)
+                    check_lists_actions(text_spec(env), "trim")
                 if config.best_actions:
                     replanning(env)
         seeds = range(config.first_seed, config.first_seed + count)
@@ -216,19 +211,18 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
     make_env = environment_maker(row.plan.environment, **row.plan.arguments)
     with closing(make_env()) as env:
         spec = text_spec(env)
-    copied = environment_maker(row.plan.environment, **fold_arguments(row.plan.environment, "train"))
+    bare = environment_maker(row.plan.environment, **fold_arguments(row.plan.environment, "train"))
     prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
     for episode in run.episodes(row):
         fate = _why_dropped(episode, config)
         if not fate:
             before = len(distinct)
-            labelled = by_plan(trimmed(episode, copied, config.playouts)) if config.trim else episode
+            learnt = trimmed(episode, bare) if config.trim else episode
             try:
                 best = best_actions_in(episode, make_env, range(episode.length)) if config.best_actions else None
-                labels: Labels = "expert" if config.trim else config.learnt
-                for learnt in rows_of(labelled, spec, config.prompting, labels, prompt, best=best):
-                    distinct.setdefault((tuple(map(said_in, learnt.messages)), learnt.labels, learnt.thoughts), learnt)
+                for made in rows_of(learnt, spec, config.prompting, config.learnt, prompt, best=best):
+                    distinct.setdefault((tuple(map(said_in, made.messages)), made.labels, made.thoughts), made)
                 kept = "kept" if episode.error is None else "kept up to an error"
                 fate = kept if len(distinct) > before else "duplicates or unlabelled"
             except PolicyError:
@@ -244,7 +238,7 @@ def _why_dropped(episode: Episode, config: CollectConfig) -> str:
     if episode.error is not None:
         return "ended in an error"
     if config.trim:
-        return "" if episode.outcome == "won" or config.playouts else "not won"
+        return "" if episode.outcome == "won" else "not won"
     if config.model == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
     progression = 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0

@@ -7,7 +7,7 @@ search that reaches further. The search needs nothing but the game's score: neit
 
 What a search has found are the target probabilities of a decision:
 
-* The search knows a plan that wins, or the episode was won and trimmed (`trim`): the first action of the plan has probability 1.
+* The search knows a plan that wins: its first action has probability 1.
 * The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
   https://doi.org/10.1038/nature24270). An action with a single visit has a share of 0 beside actions with more: it was tried once,
   and was not worth a second look. So is every action that loses.
@@ -78,9 +78,6 @@ class ExpertIterationConfig(OnPolicyConfig):
     expert_share: float = 1.0
     """Probability that the search's action is played instead of the one that the model would take alone, in the first iteration.
     Each later iteration halves this probability."""
-    trim: bool = False
-    """The targets of an episode that is won are the actions without which, in exact copies of the game, it would not be won: see
-    `gym_text_policies.data.trimming`."""
     epochs: int = 1
     episodes_per_step: int = 4
     learning_rate: float = 3e-4
@@ -117,7 +114,7 @@ def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) 
         policy = load_policy(player, env, **settings, **config.searching)
         return policy if share == 1 else PartlyAlone(policy, share)
 
-    return play(config, actor, progress, load=load, trim=config.trim)
+    return play(config, actor, progress, load=load)
 
 
 class PartlyAlone(PolicyWrapper):

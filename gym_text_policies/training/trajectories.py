@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gym_text.errors import RunError, UsageError, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.data.trimming import check_trims, trimmed
 from gym_text_policies.environments import environment_maker, environment_name, fold_arguments
 from gym_text_policies.load import load_policy, load_to_measure
 from gym_text_policies.policies.config import PolicyConfig
@@ -105,7 +104,6 @@ def play(
     group_size: int = 1,
     least_probability: float = LEAST_PROBABILITY,
     load: Callable[..., Policy] = load_policy,
-    trim: bool = False,
 ) -> list[Trajectory]:
     """Play an iteration's episodes; the model draws its actions.
 
@@ -119,7 +117,6 @@ def play(
         least_probability: Candidates with a smaller probability are left out, except the action that was taken, actions that a
             search has tried or a plan begins with, and the four most probable candidates.
         load: Makes the policy that plays, with the arguments of `load_policy`.
-        trim: Whether the decisions of what is won get the plans of `gym_text_policies.data.trimming`.
 
     Raises:
         RunError: If every episode ended in an error, or a return is not finite.
@@ -134,8 +131,6 @@ def play(
     for number, name in enumerate(config.environments):
         make_env = config.env_maker(name)
         env = make_env()
-        if trim:
-            check_trims(env)
         seeds = range(first_seed, first_seed + len(range(number, levels, len(config.environments))))
         members = [(config.seed, seed, member) for seed in seeds for member in range(group_size)]
         policy = load(player, env, seed=config.seed, **options)
@@ -147,7 +142,7 @@ def play(
             episodes.append(episode)
         episodes.sort(key=lambda episode: (episode.seed, [step.decision.action for step in episode.steps]))  # not by their ends
         played += episodes
-        complete = [trimmed(episode, make_env) if trim else episode for episode in episodes if episode.error is None]
+        complete = [episode for episode in episodes if episode.error is None]
         returns = {f"the return of {name}, seed {episode.seed},": episode.total_reward for episode in complete}
         check_finite(progress.title, **returns)
         spec = text_spec(env)
