@@ -218,7 +218,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, row: 
         fate = _why_dropped(episode, config)
         if not fate:
             before = len(distinct)
-            learnt = trimmed(episode, bare) if config.trim else episode
+            learnt = trimmed(episode, bare, spec) if config.trim else episode
             try:
                 best = best_actions_in(episode, make_env, range(episode.length)) if config.best_actions else None
                 for made in rows_of(learnt, spec, config.prompting, config.learnt, prompt, best=best):

@@ -13,30 +13,29 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 
+from gym_text import TextSpec
 from gym_text.errors import RunError
 from gym_text_policies.game import Game, MakeEnv
 from gym_text_policies.policies.baselines import RandomPolicy
-from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode, Step
 
 LONGEST = 4
 """Most actions in a row that are left out at once, as where one undoes another."""
 
 
-def trimmed(episode: Episode, make_env: MakeEnv) -> Episode:
+def trimmed(episode: Episode, make_env: MakeEnv, spec: TextSpec) -> Episode:
     """Return an episode that is won, played again without the actions that it did not take.
 
     Args:
         episode: The episode.
-        make_env: Makes the same environment, without the policy's wrappers. It lists its actions. A win of n actions is played 4 n
-            times at most for each part that is left out, and 4 n times more.
+        make_env: Makes the same environment, without the policy's wrappers. A win of n actions is played 4 n times at most for each
+            part that is left out, and 4 n times more.
+        spec: The specification of the environment, which lists its actions.
 
     Raises:
         RunError: If the recorded actions do not win when they are played again.
     """
-    with closing(make_env()) as env:
-        player = RandomPolicy(text_spec(env))
-    with closing(Game(make_env, player, episode.seed)) as game:
+    with closing(Game(make_env, RandomPolicy(spec), episode.seed)) as game:
         won = _won(game, episode.steps)
         if won is None:
             where = f"{episode.environment['id']}, seed {episode.seed}"
@@ -55,11 +54,11 @@ def trimmed(episode: Episode, make_env: MakeEnv) -> Episode:
 
 def _won(game: Game, steps: Sequence[Step]) -> Episode | None:
     """Play the decisions of some steps from the start; return the episode, or None if they are not all possible or do not win."""
-    if game.begin(""):
-        return None
+    game.begin("")
     for step in steps:
-        names = game.policy.spec.names(dict(game.asked().obs))
-        if game.over or step.decision.action not in names or game.step(step.decision):
+        if game.turn is None or game.over or step.decision.action not in game.policy.spec.names(dict(game.turn.obs)):
+            return None
+        if game.step(step.decision):
             return None
     played = game.end(None)
     return played if played.outcome == "won" else None

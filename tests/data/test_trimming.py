@@ -1,11 +1,13 @@
 """Trimming: a win without the actions that it did not take."""
 
+import dataclasses
 import re
 
 import pytest
 from training_data import GOTO
 
 from gym_text import UsageError
+from gym_text.errors import RunError
 from gym_text.wrappers import ExchangeNames
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.data.collect import CollectConfig, collect
@@ -35,46 +37,55 @@ def play(env, seed, names):
     """Play actions; return whether all are possible and win, and the words that are read before the last one."""
     spec = env.get_wrapper_attr("text_spec")
     obs, info = env.reset(seed=seed)
-    words = set()
+    words, over = set(), False
     for name in names:
-        if name not in spec.names(obs):
+        if over or name not in spec.names(obs):
             return False, words
         words |= set(re.findall(r"\w+", obs["text"].lower()))
-        obs, _, _, _, info = env.step(spec.encode(name, obs))
+        obs, _, over, _, info = env.step(spec.encode(name, obs))
     return info["success"], words
 
 
-def test_what_is_left_wins_tells_as_much_and_no_action_of_it_can_be_left_out():
+def parts_left_out(make_env, episode):
+    """Trim an episode; check that it wins, tells as much, and that no action of it can be left out. Return how many were."""
+    env = make_env()
+    kept = trimmed(episode, make_env, env.get_wrapper_attr("text_spec"))
+    names, (_, read) = actions(kept), play(env, episode.seed, actions(episode))
+    won, words = play(env, episode.seed, names)
+    assert won and words >= read
+    assert kept.outcome == "won" and kept.key == episode.key
+    for length in (1, 2):
+        for number in range(len(names)):
+            won, words = play(env, episode.seed, names[:number] + names[number + length :])
+            assert not won or not read <= words, f"{names[number : number + length]} of {names}"
+    return episode.length - kept.length
+
+
+def test_what_is_left_wins_tells_the_recipe_and_no_action_of_it_can_be_left_out():
     def make_env(expert="off"):
         return ExchangeNames(maker(COOKING, expert)(), FOODS)
 
-    shorter, env = 0, make_env()
-    for episode in noisy_wins(lambda: make_env("replan"), range(2), 0.3):
-        kept = trimmed(episode, make_env)
-        names, (_, read) = actions(kept), play(env, episode.seed, actions(episode))
-        shorter += episode.length - kept.length
-        won, words = play(env, episode.seed, names)
-        assert won and words >= read >= {"directions"}, "the recipe is not needed to win"
-        assert kept.outcome == "won" and kept.key == episode.key
-        for number in range(len(names)):
-            won, words = play(env, episode.seed, names[:number] + names[number + 1 :])
-            assert not won or not read <= words, f"{names[number]} of {names}"
-    assert shorter > 10
+    wins = noisy_wins(lambda: make_env("replan"), range(2), 0.3)
+    assert all("directions" in play(make_env(), win.seed, actions(win))[1] for win in wins), "the recipe is not needed to win"
+    assert sum(parts_left_out(make_env, win) for win in wins) > 10
 
 
 def test_in_babyai_turns_there_and_back_are_left_out():
-    episodes = noisy_wins(maker(GOTO, "replan"), range(6), 0.6)
-    kept = [trimmed(episode, maker(GOTO)) for episode in episodes]
-    assert sum(episode.length - one.length for episode, one in zip(episodes, kept, strict=True)) > 10
-    assert all(one.outcome == "won" for one in kept)
+    assert sum(parts_left_out(maker(GOTO), win) for win in noisy_wins(maker(GOTO, "replan"), range(6), 0.6)) > 10
+
+
+def test_a_win_that_is_not_one_when_it_is_played_again_is_an_error():
+    (win,) = noisy_wins(maker(GOTO, "replan"), range(1), 0)
+    make_env = maker(GOTO)
+    with pytest.raises(RunError, match="trim: BabyAIText-v0, seed 0: expected a game in which the same actions win again"):
+        trimmed(dataclasses.replace(win, steps=win.steps[:-1]), make_env, make_env().get_wrapper_attr("text_spec"))
 
 
 def test_collect_learns_what_wins_took_with_the_prompts_of_an_episode_without_the_rest(tmp_path):
     config = CollectConfig(str(tmp_path), (COOKING,), ("3",), model="gold", noise=0.3, trim=True)
     rows = collect(config)
-    won = {
-        episode.key: trimmed(episode, maker(COOKING)) for episode in EpisodeStore(tmp_path).episodes() if episode.outcome == "won"
-    }
+    spec, played = maker(COOKING)().get_wrapper_attr("text_spec"), EpisodeStore(tmp_path).episodes()
+    won = {episode.key: trimmed(episode, maker(COOKING), spec) for episode in played if episode.outcome == "won"}
     assert {row.episode for row in rows} == set(won)
     for row in rows:
         said = [(message["content"], label) for message, label in zip(row.messages, row.labels, strict=True) if label]

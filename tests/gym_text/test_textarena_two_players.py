@@ -10,6 +10,7 @@ from gym_text import UsageError
 from gym_text.copies import fork
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
+from gym_text_policies.data.collect import CollectConfig, plan_of
 from gym_text_policies.environments import environment_maker, make_environment
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.user_policies import as_policy
@@ -202,6 +203,7 @@ def test_what_needs_a_list_of_moves_says_so():
         ("policy 'random'", lambda: load_policy("random", env)),
         ("mode 'choose'", lambda: load_policy(backend, env, mode="choose")),
         ("strategy 'zero_shot'", lambda: load_policy(backend, env, strategy="zero_shot")),
+        ("trim", lambda: list(plan_of(CollectConfig(environments=(TALK,), model="scripted:hello", trim=True)))),
         ("noise", lambda: MixedPolicy(LLMPolicy(backend, spec, strategy="words"), noise=0.5)),
     ):
         with pytest.raises(UsageError, match=f"{what}: expected a game that lists its actions; this one takes any words"):
