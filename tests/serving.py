@@ -26,30 +26,39 @@ def wait_for(process, url, log):
     raise RuntimeError(f"{url} did not answer within {START} s: {log.read_text()}")
 
 
-def free_port():
-    """Return a free port that the system does not hand out by itself before the server is up."""
-    for port in range(20_000 + os.getpid() % 5_000, 32_000):
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
+@contextlib.contextmanager
+def reserved_port():
+    """Yield a TCP port that no process has and no other block like this yields: its UDP twin is bound while the block runs.
+
+    A server binds its port seconds after it was chosen, and two of llama.cpp's share one silently.
+    """
+    for port in range(20_000, 32_000):  # the system does not hand these out by itself
+        with socket.socket(type=socket.SOCK_DGRAM) as twin:
+            try:
+                twin.bind(("127.0.0.1", port))
+                with socket.socket() as free:
+                    free.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            yield port
+            return
     raise RuntimeError("no port is free")
 
 
 @contextlib.contextmanager
 def serving(command, path, log, **environment):
     """Run a server on a free port while the block runs; yield its address."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    arguments = [str(Path(sys.executable).parent / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("w") as file:
+    with reserved_port() as port, log.open("w") as file:
+        url = f"http://127.0.0.1:{port}"
+        arguments = [str(Path(sys.executable).parent / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(arguments, stdout=file, stderr=file, env=os.environ | environment, cwd=log.parent)
-    try:
-        wait_for(process, url + path, log)
-        yield url
-    finally:
-        process.terminate()
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
+            wait_for(process, url + path, log)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
