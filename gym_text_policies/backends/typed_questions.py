@@ -23,6 +23,8 @@ NEXT_ACTION = "Which action comes next?"
 """Instructions of the question that a player is asked."""
 MOST_OPTIONS = 255
 """Most options or levels of a question in either format."""
+MOST_QUESTIONS = 64
+"""Most questions of a request to ``/v1/systemone``."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from gym_text_policies.backends.typed_questions import MOST_OPTIONS
+from gym_text_policies.backends.typed_questions import MOST_OPTIONS, MOST_QUESTIONS
 
 Content = str | dict[str, Any] | list[Any]
+Name = Annotated[str, Field(max_length=1_048_576)]
+"""The length makes pydantic refuse half of a surrogate pair, which no answer could name."""
 
 
 class _Fields(BaseModel):
@@ -22,7 +24,7 @@ class Choice(_Fields):
 
     type: Literal["choice"]
     instructions: Content | None = None
-    criteria: dict[str, Content | None] = Field(min_length=2, max_length=MOST_OPTIONS)
+    criteria: dict[Name, Content | None] = Field(min_length=2, max_length=MOST_OPTIONS)
 
 
 class Score(_Fields):
@@ -46,18 +48,30 @@ class SystemOne(_Fields):
 
     model: str | None = None
     state: Content
-    questions: dict[str, Annotated[Choice | Score | Noul, Field(discriminator="type")]] = Field(min_length=1, max_length=64)
+    questions: dict[Name, Annotated[Choice | Score | Noul, Field(discriminator="type")]] = Field(
+        min_length=1, max_length=MOST_QUESTIONS
+    )
     keep_alive: float | str | None = None
     """Ollama's; without effect."""
 
 
-class Part(_Fields):
-    """A part of a message. Pictures are refused."""
+class Text(_Fields):
+    """A part of a message that is text."""
 
-    type: Literal["input_text", "output_text", "input_json"]
-    text: str | None = None
-    data: Content | None = None
+    type: Literal["input_text", "output_text"]
+    text: str
     prompt_cache_breakpoint: dict[str, Any] | None = None
+
+
+class Data(_Fields):
+    """A part of a message that is JSON. Other parts, as pictures, are refused."""
+
+    type: Literal["input_json"]
+    data: Content
+    prompt_cache_breakpoint: dict[str, Any] | None = None
+
+
+Parts = list[Annotated[Text | Data, Field(discriminator="type")]]
 
 
 class ChatMessage(_Fields):
@@ -65,15 +79,15 @@ class ChatMessage(_Fields):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
+    content: str | Parts
     phase: str | None = None
 
 
 class Option(_Fields):
     """An option, or a level, which has a label."""
 
-    value: StrictStr | StrictBool | None = None
-    label: str | None = None
+    value: Name | StrictBool | None = None
+    label: Name | None = None
     description: str | None = None
 
 
@@ -81,8 +95,8 @@ class ListedQuestion(_Fields):
     """A question of ``/v1/decisions``."""
 
     type: Literal["choice", "score", "predicate"]
-    name: str | None = None
-    instructions: str | list[Part]
+    name: Name | None = None
+    instructions: str | Parts
     choices: list[Option] = Field(default=[], max_length=MOST_OPTIONS)
     levels: list[Option] = Field(default=[], max_length=MOST_OPTIONS)
 
@@ -91,7 +105,7 @@ class Decisions(_Fields):
     """A request to ``/v1/decisions``."""
 
     model: str
-    input: str | list[ChatMessage]
+    input: str | Annotated[list[ChatMessage], Field(min_length=1)]
     questions: list[ListedQuestion] = Field(min_length=1, max_length=400)
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.base import Request as Asked
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.typed_questions import LABELS, MOST_OPTIONS, Decide, TypedQuestion, as_text
-from gym_text_policies.bridges.decision_requests import ChatMessage, Content, Decisions, ListedQuestion, Part, SystemOne
+from gym_text_policies.bridges.decision_requests import ChatMessage, Content, Decisions, ListedQuestion, Parts, SystemOne, Text
 from gym_text_policies.bridges.serving import MOST_SESSIONS
 from gym_text_policies.records import Message
 
@@ -55,6 +55,8 @@ def create_app(model: Backend, name: str, *, decide: Decide = "exact", max_sessi
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         answers = await waiting.answers([_request(chat, words, texts, decide) for words, texts in asked])
+        if any(answer.turns_dropped for answer in answers):
+            raise HTTPException(400, "expected a state that fits into the model's window; it is too long")
         return [
             question.answer(texts, answer.probabilities or {})
             for question, (_, texts), answer in zip(questions, asked, answers, strict=True)
@@ -193,9 +195,11 @@ def _message(message: str | ChatMessage) -> Message:
     return {"role": "system" if message.role == "developer" else message.role, "content": _joined(message.content)}
 
 
-def _joined(content: str | list[Part]) -> str:
+def _joined(content: str | Parts) -> str:
     """Return the text of a message or of instructions; JSON is written as text."""
-    return as_text(content) if isinstance(content, str) else "\n".join(as_text(part.text or part.data) for part in content)
+    if isinstance(content, str):
+        return as_text(content)
+    return "\n".join(as_text(part.text if isinstance(part, Text) else part.data) for part in content)
 
 
 def _typed(question: ListedQuestion) -> TypedQuestion:
@@ -207,10 +211,11 @@ def _typed(question: ListedQuestion) -> TypedQuestion:
     instructions = _joined(question.instructions)
     if question.type == "predicate":
         return TypedQuestion.of("noul", instructions, None)
-    options = question.choices if question.type == "choice" else question.levels
-    names = [option.value if question.type == "choice" else option.label for option in options]
+    options, key = (question.choices, "value") if question.type == "choice" else (question.levels, "label")
+    names = [getattr(option, key) for option in options]
     if len(options) < 2 or None in names:
-        raise ValueError(f"a {question.type} question has 2 to {MOST_OPTIONS} {'choices' if question.choices else 'levels'}")
+        many = "choices" if question.type == "choice" else "levels"
+        raise ValueError(f"a {question.type} question has 2 to {MOST_OPTIONS} {many}, each with a {key}")
     if len({(type(name), name) for name in names}) < len(names):
         raise ValueError("each choice of a question must be unique")
     descriptions = tuple(as_text(option.description) for option in options)

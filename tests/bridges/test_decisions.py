@@ -203,6 +203,8 @@ def test_a_search_that_asks_again_with_other_options_reads_only_the_new_ones(dec
         ({"temperature": 1}, 422, "Extra inputs"),
         ({"model": "jev-latest"}, 404, "'tiny' is"),
         ({"state": "word " * 5000}, 400, "expected a prompt of at most"),
+        ({"state": [*CHAT, {"role": "assistant", "content": "No."}] * 300}, 400, "fits into the model's window"),
+        ({"questions": {"q": {**TEAM, "criteria": {"\ud83d": None, "b": None}}}}, 422, "valid string"),
     ],
 )
 def test_a_refusal_has_the_formats_status_and_says_what_was_expected(decision_url, change, code, words):
@@ -231,6 +233,16 @@ def test_openais_client_raises_its_own_errors(decision_url):
             with pytest.raises(BadRequestError, match=words) as refused:
                 client.decisions.create(model="tiny", input=STATE, questions=[wrong])
             assert refused.value.body["type"] == "invalid_request_error"
+    body = {"model": "tiny", "input": STATE, "questions": [question]}
+    part = [{"role": "user", "content": [{"type": "input_text"}]}]
+    named = {"type": "choice", "instructions": "", "choices": [{"label": "a"}, {"label": "b"}]}
+    for change, words in (
+        ({"input": []}, "at least 1 item"),
+        ({"input": part}, "required"),
+        ({"questions": [named]}, "each with a value"),
+    ):
+        code, reply = status(decision_url, {**body, **change}, "/v1/decisions")
+        assert code == 400 and words in reply["error"]["message"]
 
 
 def test_one_request_too_many_is_refused_and_one_that_fails_harms_no_other(decision_model):

@@ -215,6 +215,8 @@ class TransformersBackend(Backend):
                     tokens_in=tokens_in,
                 )
             )
+        for key in [key for key, known in self._scored.items() if len(known) > _REMEMBERED]:
+            del self._scored[key]
         while len(self._scored) > _SCORED:
             del self._scored[next(iter(self._scored))]
         return answers

@@ -74,7 +74,7 @@ class OllamaBackend(RemoteBackend):
     def _ask(self, request: Request) -> Answer:
         if request.choices is not None:
             most = self._most_choices(request)
-            return systemone(request, most, lambda *fields: self._client.systemone(self.model, *fields).model_dump())
+            return systemone(request, most, lambda *fields: self._called(self._client.systemone, self.model, *fields).model_dump())
         names = ("temperature", "top_p", "top_k", "min_p", "seed")
         options = {"num_predict": request.most_tokens, "num_ctx": self._num_ctx, **{name: getattr(request, name) for name in names}}
         messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
@@ -173,10 +174,10 @@ class OpenAIBackend(RemoteBackend):
             return scores.choose(request)
         most = self._most_choices(request)
         if self._decide != "systemone":
-            return decision(self.model, request, most, self._client.post)
+            return decision(self.model, request, most, partial(self._called, self._client.post))
 
         def post(state: Any, questions: dict[str, Any]) -> Any:
-            return self._client.post("/v1/systemone", {"model": self.model, "state": state, "questions": questions})
+            return self._called(self._client.post, "/v1/systemone", {"model": self.model, "state": state, "questions": questions})
 
         return systemone(request, most, post)
 

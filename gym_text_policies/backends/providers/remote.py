@@ -175,6 +175,11 @@ class RemoteBackend(Backend):
             failed = self._call_error(error) or (CallError.malformed(error) if isinstance(error, _MISREAD) else error)
             raise failed from None
 
+    def _called(self, call: Callable[..., Any], *fields: Any) -> Any:
+        """Call the client; a failure is a `CallError`."""
+        with self._failures():
+            return call(*fields)
+
     def _answer(self, request: Request) -> Answer:
         if request.choices is not None:
             if request.picture is not None:

@@ -16,7 +16,7 @@ from gym_text_policies.backends.base import Answer, Request, spent
 from gym_text_policies.backends.providers.answer_checks import count
 from gym_text_policies.backends.providers.chat_messages import with_field
 from gym_text_policies.backends.providers.connection import CallError
-from gym_text_policies.backends.typed_questions import NEXT_ACTION
+from gym_text_policies.backends.typed_questions import MOST_QUESTIONS, NEXT_ACTION
 
 FEWEST_CHOICES = 3
 """Fewest choices that a question must be able to have. So no group of a round is a single choice."""
@@ -92,16 +92,23 @@ def _answer(request: Request, most: int, ask: Callable[[Groups], tuple[list[Shar
     rounds: list[Answer] = []
 
     def shares(groups: Groups) -> list[dict[str, float]]:
-        found, first, usage = ask(groups)
-        details = {side: usage.get(f"{side}_tokens_details") or {} for side in ("input", "output")}
-        took = Answer(
-            confidence=first.get("confidence"),
-            tokens_in=count(usage["input_tokens"]),
-            tokens_cached=count(details["input"].get("cached_tokens")),
-            tokens_out=count(usage["output_tokens"]),
-            tokens_reasoning=count(details["output"].get("reasoning_tokens")),
-        )
-        rounds.append(took)
+        found: list[Shares] = []
+        for start in range(0, len(groups), MOST_QUESTIONS):
+            try:
+                some, first, usage = ask(groups[start : start + MOST_QUESTIONS])
+            except CallError as error:
+                error.billed = error.billed or bool(rounds)  # the requests before it were answered
+                raise
+            found += some
+            details = {side: usage.get(f"{side}_tokens_details") or {} for side in ("input", "output")}
+            took = Answer(
+                confidence=first.get("confidence"),
+                tokens_in=count(usage["input_tokens"]),
+                tokens_cached=count(details["input"].get("cached_tokens")),
+                tokens_out=count(usage["output_tokens"]),
+                tokens_reasoning=count(details["output"].get("reasoning_tokens")),
+            )
+            rounds.append(took)
         return [_normalised(group, share) for group, share in zip(groups, found, strict=True)]
 
     probabilities, kind = in_rounds(request.choices or (), most, shares), "decision"

@@ -124,6 +124,11 @@ def test_a_call_whose_price_is_unknown_counts_in_full(server, priced):
     with pytest.raises(PolicyError):
         backend.answer([request])
     assert backend.spent == before, "a server that says it failed is not paid"
+    server.faults.extend((None, Fault(500, "")))
+    rounds = priced(rounds=3, retries=0, max_total_tokens=5000)
+    with pytest.raises(PolicyError):
+        rounds.answer([Request(request.messages, tuple("abcde"))])
+    assert rounds.spent.tokens > 0, "the first round was answered"
 
 
 def test_a_run_that_a_limit_stopped_is_resumed(server, priced, tmp_path):

@@ -87,6 +87,10 @@ def test_choices_are_one_typed_decision(server, backend_of, provider, options, p
     with pytest.raises(PolicyError, match="at most 26 options"):
         backend_of(server, provider, **options, rounds=False).answer([Request(CHAT, tuple(map(str, range(27))))])
     assert backend_of(server, provider, **options, rounds=3).answer([Request(CHAT, tuple("abcdefghij"))])[0].rounds == 3
+    before = len(server.requests)
+    (wide,) = backend_of(server, provider, **options, rounds=3).answer([Request(CHAT, tuple(map(str, range(200))))])
+    asked = [len(body["questions"]) for _, _, body in server.requests[before:]]
+    assert asked == [64, 3, 23, 8, 3, 1] and wide.rounds == 6, "67 groups, then the winners; a request has at most 64 questions"
     with pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"):
         backend.answer([Request(CHAT, ("a", "b"), think=True)])
 
