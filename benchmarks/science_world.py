@@ -255,7 +255,8 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     )
     yield table(("client", "steps a second", "ratio", "in the rounds"), speeds)
     equal = record["equality"]
-    yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, two idle cores; medians. A list is made each step."
+    yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, two idle cores; medians."
+    yield "A list is made each step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
     chosen = record["choose"]
