@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from gym_text_policies.backends.typed_questions import MOST_OPTIONS, MOST_QUESTIONS
 
 Content = str | dict[str, Any] | list[Any]
-Name = Annotated[str, Field(max_length=1_048_576)]
-"""The length makes pydantic refuse half of a surrogate pair, which no answer could name."""
+Name = Annotated[str, Field(min_length=0)]
+"""To know the length pydantic decodes the text, and so refuses half of a surrogate pair, which no answer could name."""
 
 
 class _Fields(BaseModel):

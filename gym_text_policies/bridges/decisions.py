@@ -211,15 +211,15 @@ def _typed(question: ListedQuestion) -> TypedQuestion:
     instructions = _joined(question.instructions)
     if question.type == "predicate":
         return TypedQuestion.of("noul", instructions, None)
-    options, key = (question.choices, "value") if question.type == "choice" else (question.levels, "label")
+    is_choice = question.type == "choice"
+    options, many, key = (question.choices, "choices", "value") if is_choice else (question.levels, "levels", "label")
     names = [getattr(option, key) for option in options]
     if len(options) < 2 or None in names:
-        many = "choices" if question.type == "choice" else "levels"
         raise ValueError(f"a {question.type} question has 2 to {MOST_OPTIONS} {many}, each with a {key}")
     if len({(type(name), name) for name in names}) < len(names):
         raise ValueError("each choice of a question must be unique")
     descriptions = tuple(as_text(option.description) for option in options)
-    if question.type == "choice":
+    if is_choice:
         return TypedQuestion("choice", instructions, tuple(name for name in names if name is not None), descriptions)
     levels = [f"{name}: {text}" if text else as_text(name) for name, text in zip(names, descriptions, strict=True)]
     return TypedQuestion.of("score", instructions, levels)

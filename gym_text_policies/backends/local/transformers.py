@@ -28,8 +28,8 @@ _FEW_TOKENS = 200
 _SCORED = 256
 """Most prompts of which the scores of candidates are kept, for the same prompt with other candidates, as in a search."""
 _REMEMBERED = 4096
-"""Most answers that are kept, for requests that come again (as in a game that stands still); and most texts whose tokens are
-kept."""
+"""Most answers that are kept, for requests that come again (as in a game that stands still); most texts whose tokens are kept; and
+most candidates whose scores are kept behind one prompt."""
 
 
 class TransformersBackend(Backend):
@@ -215,8 +215,9 @@ class TransformersBackend(Backend):
                     tokens_in=tokens_in,
                 )
             )
-        for key in [key for key, known in self._scored.items() if len(known) > _REMEMBERED]:
-            del self._scored[key]
+        for known in scored:
+            if len(known) > _REMEMBERED:
+                known.clear()
         while len(self._scored) > _SCORED:
             del self._scored[next(iter(self._scored))]
         return answers

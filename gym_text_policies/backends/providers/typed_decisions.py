@@ -58,12 +58,13 @@ def systemone(request: Request, most: int, post: Callable[[Any, dict[str, Any]],
 def in_rounds(choices: Sequence[str], most: int, ask: Callable[[Groups], Sequence[Shares]]) -> dict[str, float]:
     """Return the probability of each choice, where a question can have at most so many choices, at least `FEWEST_CHOICES`.
 
-    If there are more, they are cut, in their order, into the fewest groups that are small enough, of equal sizes up to one. One
-    request asks a question about each group. The most probable choice of each group goes on to the next round, and the last round
-    is one question. A choice's weight is the probability of its group's winner in the next round, times its own probability in the
-    group, divided by the winner's there; the weights are rescaled to sum to 1. So the winner of the last round is the most probable
-    choice, and a choice that has half of its winner's probability in the group has half of it in the end. For a model whose choices
-    have scores that do not depend on the other choices (Luce's axiom), these are the probabilities of one question about all.
+    If there are more, they are cut, in their order, into the fewest groups that are small enough, of equal sizes up to one. A
+    request asks a question about each of up to `MOST_QUESTIONS` groups. The most probable choice of each group goes on to the next
+    round, and the last round is one question. A choice's weight is the probability of its group's winner in the next round, times
+    its own probability in the group, divided by the winner's there; the weights are rescaled to sum to 1. So the winner of the last
+    round is the most probable choice, and a choice that has half of its winner's probability in the group has half of it in the
+    end. For a model whose choices have scores that do not depend on the other choices (Luce's axiom), these are the probabilities
+    of one question about all.
     """
     if len(choices) <= most:
         return dict(ask([choices])[0])
