@@ -1,7 +1,7 @@
 """The main job: what each stage of training brings, in one table and a report. The same as ``gym-text bench``; see ``--help``.
 
-Without options it plays in two processes, which take 7 GB together, if the machine has memory for them; else in one, which takes a
-third longer.
+Without options it plays in two processes, which take 5.7 GB together, if the machine has memory for them; else in one, which takes
+a third longer.
 """
 
 import os

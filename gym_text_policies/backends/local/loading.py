@@ -29,8 +29,8 @@ def load_transformers(
     """Return a model in this process. One of the two that were asked for last is not loaded again.
 
     Args:
-        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
-            which is merged into its base; or ``adapters/NAME``, one that ships.
+        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder;
+            or ``adapters/NAME``, one that ships.
         dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
             device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes two thirds of float32's time.
         device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.

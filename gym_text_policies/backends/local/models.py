@@ -135,7 +135,7 @@ def device_of(device: str) -> str:
 
 
 def load_model(source: Source) -> tuple[Any, Any]:
-    """Return a model, with its adapter merged into the weights, and its tokenizer.
+    """Return a model, with its adapter beside its layers or merged into them, and its tokenizer.
 
     Raises:
         UsageError: If the model cannot be loaded, or its files have changed since the source was made.
@@ -187,9 +187,11 @@ def _loading(name: str) -> Iterator[None]:
 
 
 def _adapted(model: Any, source: Source) -> Any:
-    """Return the model with its adapter merged."""
+    """Return the model with its adapter, merged unless all of its layers can stay beside those of the base."""
     peft = import_extra("peft", "train")
     from safetensors import SafetensorError, safe_open
+
+    from gym_text_policies.backends.local.linear import stays_beside
 
     try:
         with warnings.catch_warnings():
@@ -200,6 +202,7 @@ def _adapted(model: Any, source: Source) -> Any:
             surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
         if surplus:
             raise ValueError(f"{len(surplus)} weights have no place, such as {min(surplus)}")
-        return adapted.merge_and_unload()
+        changed = [part for part in adapted.modules() if hasattr(part, "base_layer") or hasattr(part, "original_module")]
+        return adapted.get_base_model() if changed and all(map(stays_beside, changed)) else adapted.merge_and_unload()
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {short(error)}") from error

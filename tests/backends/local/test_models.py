@@ -50,20 +50,25 @@ def embedded(base, monkeypatch):
     loading._kept.clear()
 
 
-@pytest.fixture(scope="module")
-def made(base):
-    """Return the folder of an adapter, and the base with it, as peft has them."""
+def make_adapter(base, folder, **kind):
+    """Save an adapter of peft's in a folder; return the folder, and the base with it."""
     import peft
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(1)
-    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM", **kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is going out of use
         model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).eval()
-    model.save_pretrained(base.parent / "adapter")
-    change(base.parent / "adapter", base_model_name_or_path="smollm2")
-    return base.parent / "adapter", model
+    model.save_pretrained(folder)
+    change(folder, base_model_name_or_path="smollm2")
+    return folder, model
+
+
+@pytest.fixture(scope="module")
+def made(base):
+    """Return the folder of an adapter, and the base with it, as peft has them."""
+    return make_adapter(base, base.parent / "adapter")
 
 
 @pytest.fixture
@@ -82,25 +87,37 @@ def asked(folder, template="0123", **how):
     (folder / "training.json").write_text(json.dumps({"asked": learnt, "template": template}))
 
 
-def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapter, embedded):
-    backend = load_backend(str(adapter))
-    found = backend.answer([REQUEST])[0].probabilities
+def scores_of_peft(model, backend):
+    """Return the probabilities that a model of peft's gives the choices of the request."""
     scores = []
     for choice in REQUEST.choices:
         prompt, answer = prompt_tokens(backend._tokenizer, REQUEST.messages), [*text_tokens(backend._tokenizer, choice), 2]
         with torch.inference_mode():
-            log_probs = made[1](input_ids=torch.tensor([prompt + answer])).logits[0].log_softmax(-1)
+            log_probs = model(input_ids=torch.tensor([prompt + answer])).logits[0].log_softmax(-1)
         scores.append(sum(float(log_probs[len(prompt) + i - 1, token]) for i, token in enumerate(answer)))
     weights = np.exp(np.array(scores) - max(scores))
-    assert list(found.values()) == pytest.approx(list(weights / weights.sum()), abs=1e-4)
+    return list(weights / weights.sum())
+
+
+def test_an_adapter_scores_as_peft_does_and_takes_no_more_than_its_own_weights(made, adapter, embedded):
+    backend = load_backend(str(adapter))
+    found = backend.answer([REQUEST])[0].probabilities
+    assert list(found.values()) == pytest.approx(scores_of_peft(made[1], backend), abs=1e-4)
     plain = (other := load_backend("smollm2")).answer([REQUEST])[0].probabilities
     assert max(abs(found[choice] - plain[choice]) for choice in found) > 1e-3, "the update does something"
     adapted, of_base = backend._prefixes._model, other._prefixes._model
-    assert "lora" not in str(adapted).lower(), "merged, at no cost when it plays"
     if type(of_base.lm_head) is FusedLinear:
         assert [*map(id, adapted.parameters())] == [*map(id, of_base.parameters())], "what it does not change is once in memory"
         assert adapted.lm_head is of_base.lm_head
-        assert adapted.model.layers[0].mlp.up_proj is not of_base.model.layers[0].mlp.up_proj
+        assert adapted.model.layers[0].mlp.up_proj._base is of_base.model.layers[0].mlp.up_proj
+
+
+@pytest.mark.parametrize("kind", [{"use_dora": True}, {"modules_to_save": ["norm"]}])
+def test_an_adapter_that_is_more_than_a_product_of_low_rank_is_merged(kind, base, embedded, tmp_path):
+    folder, model = make_adapter(base, tmp_path / "adapter", **kind)
+    backend = load_backend(str(folder))
+    assert list(backend.answer([REQUEST])[0].probabilities.values()) == pytest.approx(scores_of_peft(model, backend), abs=1e-4)
+    assert "Adapted" not in str(backend._prefixes._model)
 
 
 def test_a_loaded_model_holds_no_page_of_its_file(base, tmp_path):
