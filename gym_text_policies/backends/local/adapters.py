@@ -145,6 +145,11 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
     return base, digest.hexdigest()[:16]
 
 
+def is_adapted(module: Any) -> bool:
+    """Return whether a module of a model is one that peft has changed or replaced."""
+    return hasattr(module, "base_layer") or hasattr(module, "unload_and_optionally_merge_module")
+
+
 def template_of(folder: str | Path) -> str:
     """Return the chat template in an adapter's folder; empty if the adapter uses the base's."""
     path = Path(folder) / TEMPLATE

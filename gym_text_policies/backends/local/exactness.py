@@ -3,7 +3,7 @@
 The comparison is with the model's plain forward pass, without a cache: the probabilities of the next token, after each token of a
 few short sequences. Two sequences with a common start are read together, with candidates behind them. One sequence is continued.
 Tokens are removed from one. Meanwhile sliding windows are narrowed to eight tokens, so that every sequence is longer than a window.
-Models in a process that are equal but for their weights are compared once.
+Models in a process with parts of the same kinds and the same configuration are compared once, as their weights do not decide it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LENGTH = 24
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
 """Greatest mean total variation distance (half the sum of absolute differences, 0 to 1) that rounding may explain."""
 _found: dict[tuple[Any, ...], type[Prefixes]] = {}
-"""The ways of models that were optimised, by all that they are but for their weights."""
+"""The ways of models that were optimised, by the kinds of their parts, their configuration, precision and device."""
 
 
 def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Prefixes:
@@ -47,9 +47,11 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
         UsageError: If no way gives these probabilities.
     """
     reasons = []
-    key = type(model), str(model.config), model.dtype, model.device
+    key = frozenset(map(type, model.modules())), str(model.config), model.dtype, model.device
     if optimise and (known := _found.get(key)):
-        return known(optimise_for_cpu(model), max_tokens)
+        model = optimise_for_cpu(model)
+        if plain_probabilities(model, range(3)).isfinite().all():
+            return known(model, max_tokens)
     with narrow_windows(model):
         probe = _Probe(model)
         if optimise:

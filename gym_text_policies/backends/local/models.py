@@ -18,6 +18,7 @@ from gym_text_policies.backends.local.adapters import (
     WEIGHTS,
     adapter_folder,
     content_of,
+    is_adapted,
     read_adapter,
     short,
     template_of,
@@ -202,7 +203,7 @@ def _adapted(model: Any, source: Source) -> Any:
             surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
         if surplus:
             raise ValueError(f"{len(surplus)} weights have no place, such as {min(surplus)}")
-        changed = [part for part in adapted.modules() if hasattr(part, "base_layer") or hasattr(part, "original_module")]
+        changed = list(filter(is_adapted, adapted.modules()))
         return adapted.get_base_model() if changed and all(map(stays_beside, changed)) else adapted.merge_and_unload()
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {short(error)}") from error

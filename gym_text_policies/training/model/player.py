@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import import_extra
+from gym_text_policies.backends.local.adapters import is_adapted
 
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -36,7 +37,7 @@ def merged_copy(model: Any, dtype: str = "float32") -> Any:
     copies: dict[int, Any] = {}  # for `deepcopy`: what stands for which object
     inside: set[int] = set()
     for module in base.modules():
-        if id(module) not in inside and (hasattr(module, "base_layer") or hasattr(module, "unload_and_optionally_merge_module")):
+        if id(module) not in inside and is_adapted(module):
             inside |= {id(part) for part in (*module.modules(), *module.parameters())}
             copies[id(module)] = _merged(module).to(form)
     for weight in base.parameters():

@@ -120,6 +120,15 @@ def test_an_adapter_that_is_more_than_a_product_of_low_rank_is_merged(kind, base
     assert "Adapted" not in str(backend._prefixes._model)
 
 
+def test_an_adapter_that_predicts_no_numbers_is_refused_also_where_others_like_it_were_loaded(made, adapter, embedded):
+    load_backend(str(made[0]))
+    weights = load_file(adapter / "adapter_model.safetensors")
+    next(iter(weights.values()))[:] = float("nan")
+    save_file(weights, adapter / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match="expected one whose probabilities can be computed reliably"):
+        load_backend(str(adapter))
+
+
 def test_a_loaded_model_holds_no_page_of_its_file(base, tmp_path):
     folder = shutil.copytree(base, tmp_path / "model")
     model = load_backend(str(folder))._prefixes._model
